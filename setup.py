@@ -25,9 +25,15 @@ DATA = [
 ]
 
 
+CHECKOUT = ("bugs", "calibration", "gallery", "guide", "releases", "selftest", "site", "tests")
+"""Rooms of ``suites`` that only a checkout has: the trial of gradgate, and its site. `suites/cli.py` has the same."""
+
+
 def packages() -> list[str]:
-    """``gradgate``, and the dotted names below it of every other folder that holds an ``__init__.py``."""
+    """``gradgate``, and the dotted names below it of every other folder that holds an ``__init__.py``, but CHECKOUT."""
+    left_out = [ROOT / "suites" / room for room in CHECKOUT]
     found = [init.parent for folder in FOLDERS for init in (ROOT / folder).rglob("__init__.py")]
+    found = [path for path in found if not any(path.is_relative_to(room) for room in left_out)]
     names = ["gradgate." + ".".join(path.relative_to(ROOT).parts) for path in found if path != ROOT / API]
     return ["gradgate", *sorted(names)]
 

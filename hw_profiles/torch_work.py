@@ -110,9 +110,19 @@ def _convolution(
 
 @_raw
 def _convolution_backward(
-    g: Any, x: Any, w: Any, _: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, __: Any, groups: int,
-    wanted: Sequence[bool], **___: Any,
-) -> int:  # fmt: skip
+    g: Any,
+    x: Any,
+    w: Any,
+    _: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    __: Any,
+    groups: int,
+    wanted: Sequence[bool],
+    **___: Any,
+) -> int:
     # A transposed convolution is the input gradient of another convolution, so g has the place of that one's input.
     below, above = (g, x) if transposed else (x, g)
     made = _made(below.shape, w.shape, above.shape, stride, padding, dilation, groups)

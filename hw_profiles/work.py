@@ -181,8 +181,10 @@ def _cond(eqn: Any, around: _Surroundings, values: Mapping[Any, float]) -> _Tall
         inner = _inner(branch)
         branches.append(_walk(inner, around, trip_count.bind(inner.invars, eqn.invars[1:], values)))
     most = max(branches, key=lambda tally: (tally.flops + tally.transcendentals, tally.bytes_moved))
-    if any((b.flops, b.transcendentals, b.bytes_moved) != (most.flops, most.transcendentals, most.bytes_moved)
-           for b in branches):  # fmt: skip
+    if any(
+        (b.flops, b.transcendentals, b.bytes_moved) != (most.flops, most.transcendentals, most.bytes_moved)
+        for b in branches
+    ):
         most.notes["a cond counts its most expensive branch"] = None
     return most
 

@@ -13,8 +13,12 @@ from gradgate.hw_profiles.calls import OnCall
 from gradgate.references.errors import UsageError
 
 UNIT_ROUNDOFF = {
-    "bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-24, "float64": 2.0**-53, "longdouble": 2.0**-64,
-}  # fmt: skip
+    "bfloat16": 2.0**-8,
+    "float16": 2.0**-11,
+    "float32": 2.0**-24,
+    "float64": 2.0**-53,
+    "longdouble": 2.0**-64,
+}
 """Half the distance from 1 to the next number, per dtype."""
 NARROW = frozenset({"bfloat16", "float16"})
 """Dtypes that do not have the numbers of a problem in float32."""

@@ -13,25 +13,44 @@ import dataclasses
 import functools
 import importlib.util
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
 from gradgate.hw_profiles.calls import OnCall
 from gradgate.references.backends import PROBLEM_CLASSES, Tree, mark_calls, namespace
+from gradgate.references.claim import Claim, Expected, Option
 from gradgate.references.errors import IllegalOption, NotComposable, UsageError, check_integer, unknown
-from gradgate.references.law_kinds import Law
 from gradgate.references.plugged import DTYPES, TRANSFORMATIONS, method
 from gradgate.references.trial import Trial
 
 __all__ = [
-    "DTYPES", "FRAMEWORKS", "TRANSFORMATIONS", "Backend", "Claim", "Expected", "Family", "IllegalOption", "Method",
-    "NotComposable", "Option", "Problem", "Spec", "Tree", "Trial", "UsageError", "check_integer", "countable",
-    "counting", "installed", "method", "unknown", "value_field",
-]  # fmt: skip
+    "DTYPES",
+    "FRAMEWORKS",
+    "TRANSFORMATIONS",
+    "Backend",
+    "Claim",
+    "Expected",
+    "Family",
+    "IllegalOption",
+    "Method",
+    "NotComposable",
+    "Option",
+    "Problem",
+    "Spec",
+    "Tree",
+    "Trial",
+    "UsageError",
+    "check_integer",
+    "countable",
+    "counting",
+    "installed",
+    "method",
+    "unknown",
+    "value_field",
+]
 
 Backend = Literal["jax", "torch", "numpy"]
-Expected = Literal["upheld", "refuted"]
 FRAMEWORKS = ("jax", "torch")
 
 
@@ -231,7 +250,7 @@ class Problem:
 def countable(cls: type) -> None:
     """Make the methods that a class lists in its own `nets` report their calls if an instance has an `on_call`."""
 
-    def told(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def reporting(original: Callable[..., Any], name: str) -> Callable[..., Any]:
         @functools.wraps(original)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             return counting(self, functools.partial(original, self), name)(*args, **kwargs)
@@ -239,7 +258,7 @@ def countable(cls: type) -> None:
         return call
 
     for attribute, name in vars(cls).get("nets", {}).items():
-        setattr(cls, attribute, told(getattr(cls, attribute), name))
+        setattr(cls, attribute, reporting(getattr(cls, attribute), name))
 
 
 def counting(owner: Any, function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -255,53 +274,6 @@ def counting(owner: Any, function: Callable[..., Any], name: str) -> Callable[..
         return int(owner.positions(name, *args))
 
     return mark_calls(owner.backend, function, name, owner.on_call, weight)
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option of a method.
-
-    Attributes:
-        name: keyword of the method.
-        legal: the legal values in words, used in messages and in ``gradgate list``.
-        values: Spec -> legal values to try, ragged ones included; the first is the simplest.
-        illegal: values that the method must refuse with IllegalOption.
-        usual: Spec -> the value at which memory and work are measured by default; None: the first of `values`.
-    """
-
-    name: str
-    legal: str
-    values: Callable[[Any], Sequence[Any]]
-    illegal: Sequence[Any] = ()
-    usual: Callable[[Any], Any] | None = None
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One promise of a method, with its source.
-
-    Attributes:
-        name: stable name, used in verdicts.
-        check: name of the check that judges it (`gradgate.suites.checks`).
-        statement: the promise in one sentence.
-        source: paper and equation, or "contract" for what every method promises.
-        expected: ``refuted`` for a claim that is known to be false; `declared_reason` then says why.
-        declared_reason: why the claim is false; "" for a claim that is expected to hold.
-        where: Spec fields that the claim is restricted to; a value may be a tuple of alternatives.
-        settings: arguments of the check. Every check reads ``options``, the method's options that are fixed. Checks of
-            the gradient also read ``kappa`` and ``rounding``, which replace the method's.
-        law: what a claim about memory or work says (`gradgate.references.laws`); None for every other claim.
-    """
-
-    name: str
-    check: str
-    statement: str
-    source: str
-    expected: Expected = "upheld"
-    declared_reason: str = ""
-    where: Mapping[str, Any] = field(default_factory=dict)
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    law: Law | None = None
 
 
 @dataclass(frozen=True)

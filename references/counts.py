@@ -73,9 +73,14 @@ def claim(
     if isinstance(formula, (int, float)) and not formula >= 0:
         raise UsageError(f"a number of forward passes is at least 0, not {formula}")
     settings = {
-        "formula": formula, "kinds": tuple(kinds), "bound": bound, "weights": weights, "given": dict(given or {}),
-        "named": None if named is None else dict(named), "options": dict(options or {}),
-    }  # fmt: skip
+        "formula": formula,
+        "kinds": tuple(kinds),
+        "bound": bound,
+        "weights": weights,
+        "given": dict(given or {}),
+        "named": None if named is None else dict(named),
+        "options": dict(options or {}),
+    }
     return Claim(name, "counts", statement, source, expected, declared_reason, dict(where or {}), settings)
 
 
@@ -120,11 +125,12 @@ def revolve_optimal(*, slots: str | int, **more: Any) -> Claim:
     if isinstance(slots, int) and slots < 1:
         raise UsageError(f"slots must be at least 1, not {slots}")
     settings: dict[str, Any] = {
-        "name": "revolve_optimal", "source": "Griewank and Walther 2000",
+        "name": "revolve_optimal",
+        "source": "Griewank and Walther 2000",
         "statement": "runs no more forwards than REVOLVE with as many values stored",
         "given": {"slots": slots} if isinstance(slots, int) else {},
         "named": {} if isinstance(slots, int) else {"slots": slots},
-    }  # fmt: skip
+    }
     formula = "gradgate.references.chain.counts:optimal"
     return claim(formula=formula, kinds=("evaluations",), bound="at most", **{**settings, **more})
 
@@ -136,14 +142,20 @@ def _amount(kind: str, at_most: Amount | None, exactly: Amount | None, more: Map
     bound: Literal["at most", "equal"] = "at most" if exactly is None else "equal"
     said = f"by {amount}" if isinstance(amount, str) else f"{amount:g} times those of a plain forward pass"
     settings: dict[str, Any] = {
-        "name": kind, "source": "its author", "statement": f"the {kind} of each net are {bound} {said}",
-    }  # fmt: skip
+        "name": kind,
+        "source": "its author",
+        "statement": f"the {kind} of each net are {bound} {said}",
+    }
     return claim(formula=amount, kinds=(kind,), bound=bound, **{**settings, **more})
 
 
 REPORT = claim(
-    "counts", "its evaluations, JVPs and VJPs of each net, as counted", "contract", formula=None, kinds=(),
-)  # fmt: skip
+    "counts",
+    "its evaluations, JVPs and VJPs of each net, as counted",
+    "contract",
+    formula=None,
+    kinds=(),
+)
 """The claim that every plug-in carries. It claims nothing; its verdict reports the counts."""
 
 

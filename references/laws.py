@@ -13,9 +13,22 @@ from gradgate.references.contract import Claim, Expected
 from gradgate.references.law_kinds import CHECKS, Below, Bound, Figure, Growth, Law, NotBy, Over, Share, Within
 
 __all__ = [
-    "CHECKS", "Below", "Bound", "Figure", "Growth", "Law", "NotBy", "Over", "Share", "Within", "claim", "figure",
-    "memory_law", "per_device", "work_law",
-]  # fmt: skip
+    "CHECKS",
+    "Below",
+    "Bound",
+    "Figure",
+    "Growth",
+    "Law",
+    "NotBy",
+    "Over",
+    "Share",
+    "Within",
+    "claim",
+    "figure",
+    "memory_law",
+    "per_device",
+    "work_law",
+]
 
 
 def claim(
@@ -85,11 +98,16 @@ def memory_law(
         UsageError: an unknown bound.
     """
     law = Growth(
-        quantity, Over(variable, tuple(sizes)), exponent, Within(bound, tolerance), dict(spec or {}), options,
+        quantity,
+        Over(variable, tuple(sizes)),
+        exponent,
+        Within(bound, tolerance),
+        dict(spec or {}),
+        options,
         independent_of=tuple(Over(field, tuple(values)) for field, values in (independent_of or {}).items()),
         below=None if below is None else Below(*below),
         not_by=tuple(NotBy(compiler, reason) for compiler, reason in (not_by or {}).items()),
-    )  # fmt: skip
+    )
     return claim(name, statement, source, law, expected=expected, declared_reason=declared_reason)
 
 

@@ -226,9 +226,12 @@ def _statement(fields: Mapping[str, Any], where: str) -> Statement:
         if not isinstance(values, list) or not all(isinstance(value, str) and value for value in values):
             raise UsageError(f"{where}: {name} must be a list of names, not {values!r}")
     made = Statement(
-        fields["place"], fields["words"], tuple(fields.get("claims", ())), tuple(fields.get("figures", ())),
+        fields["place"],
+        fields["words"],
+        tuple(fields.get("claims", ())),
+        tuple(fields.get("figures", ())),
         fields.get("reason", "").strip(),
-    )  # fmt: skip
+    )
     length = sum(any(letter.isalnum() for letter in word) for word in made.words.split())
     if length > LONGEST:
         raise UsageError(f"{where}: {length} words of the paper, legal are at most {LONGEST}; shorten {made.words!r}")

@@ -324,9 +324,15 @@ def cast(problem: Problem, tree: Tree, dtype: str) -> Tree:
 
 
 def _sample(
-    problem: Problem, dtype: str, loss: str, vector: Tree | None, options: dict[str, Any], *, rounds: bool = False,
+    problem: Problem,
+    dtype: str,
+    loss: str,
+    vector: Tree | None,
+    options: dict[str, Any],
+    *,
+    rounds: bool = False,
     scaled: bool = True,
-) -> Any:  # fmt: skip
+) -> Any:
     """The results of `NOISE_SAMPLES` runs in `dtype`, as float64 (runs, numbers): the loss, then the leaves in order.
 
     Args:
@@ -375,9 +381,16 @@ def _factors() -> Any:
 
 @functools.lru_cache(maxsize=256)
 def _compiled(
-    backend: str, loss: str, options: tuple[tuple[str, Any], ...], second: bool, dtype: str = "", rounds: bool = False,
-    scaled: bool = True, *, alone: bool = False,
-) -> Callable[..., Any]:  # fmt: skip
+    backend: str,
+    loss: str,
+    options: tuple[tuple[str, Any], ...],
+    second: bool,
+    dtype: str = "",
+    rounds: bool = False,
+    scaled: bool = True,
+    *,
+    alone: bool = False,
+) -> Callable[..., Any]:
     """A function for the value and gradient of a Problem, or with a `dtype` for the samples in it.
 
     In JAX it is jitted, and the samples are vmapped; with `alone` neither is done.

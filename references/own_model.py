@@ -19,7 +19,7 @@ from gradgate.references.backends import leaves, tree_map
 from gradgate.references.contract import Tree, UsageError
 from gradgate.references.draws import Shaped
 
-TAKEN = ("dtype", "upstream", "model", "own", "framework", "sizes", "shapes")
+TAKEN = ("dtype", "upstream", "model", "served", "framework", "sizes", "shapes")
 """Names that every Spec of a model has, so no size may have them. It has ``seed`` too, which a model may take."""
 LARGEST_SEED = 2**31
 SPREAD = 0.1

@@ -22,10 +22,10 @@ from gradgate.references.own_model import Model, Parts, filled
 IN = "@"
 """Separates a model from the class that it is put in."""
 SERVED = {
-    "bilevel": "gradgate.references.bilevel.own:OWN",
-    "chain": "gradgate.references.chain.own:OWN",
-    "invertible": "gradgate.references.invertible.own:OWN",
-    "state_space": "gradgate.references.state_space.own:OWN",
+    "bilevel": "gradgate.references.bilevel.own_models:OWN",
+    "chain": "gradgate.references.chain.own_models:OWN",
+    "invertible": "gradgate.references.invertible.own_models:OWN",
+    "state_space": "gradgate.references.state_space.own_models:OWN",
 }
 """Class that takes a user's own problem -> the target of its `Own`, which says how."""
 NOT_SERVED = {
@@ -33,9 +33,16 @@ NOT_SERVED = {
     "have to be written in terms of these; judge your model with gradgate.Pair instead"
 }
 JUDGED = (
-    "tree", "value", "gradient_exact", "gradient_float64", "upstream", "gradient_float32", "deterministic", "pure",
+    "tree",
+    "value",
+    "gradient_exact",
+    "gradient_float64",
+    "upstream",
+    "gradient_float32",
+    "deterministic",
+    "pure",
     "options",
-)  # fmt: skip
+)
 """The contract's claims that make sense for a single problem."""
 DTYPES = ("float64", "float32")
 AFFORDABLE = 1e8
@@ -75,7 +82,7 @@ class OwnSpec(Spec):
     """The Spec of a user's model. Each model has a subclass, which adds the model's sizes."""
 
     model: ClassVar[Any] = None
-    own: ClassVar[Any] = None
+    served: ClassVar[Any] = None
     framework: ClassVar[str] = ""
 
     @property
@@ -97,7 +104,7 @@ class OwnSpec(Spec):
             return Shaped(leaf.shape, leaf.dtype or self.dtype)
 
         data = {name: tree_map(typed, tree) for name, tree in parts.data.items()}
-        return self.own.problem, tree_map(typed, parts.params), {**data, "upstream": Constant(self.upstream)}
+        return self.served.problem, tree_map(typed, parts.params), {**data, "upstream": Constant(self.upstream)}
 
     def build(self, backend: Backend) -> Problem:
         """The Problem with the numbers that the model has for this seed, rounded to float32 first.
@@ -121,7 +128,7 @@ class OwnSpec(Spec):
 
         with precision(backend, self.dtype):
             upstream = to_backend(backend, rounded(np.asarray(self.upstream), self.dtype), self.dtype)
-            built: Problem = self.own.problem(
+            built: Problem = self.served.problem(
                 self, backend, tree_map(cast, params), {**tree_map(cast, data), "upstream": upstream}
             )
             return built
@@ -150,13 +157,13 @@ class OwnProblem:
 @functools.lru_cache(maxsize=64)
 def _shapes(cls: Any, sizes: tuple[tuple[str, Any], ...]) -> Parts:
     parts = cls.model.shaped(dict(sizes), cls.framework)
-    return dataclasses.replace(parts, params=cls.own.arranged(parts.params))
+    return dataclasses.replace(parts, params=cls.served.arranged(parts.params))
 
 
 @functools.lru_cache(maxsize=32)
 def _numbers(cls: Any, sizes: tuple[tuple[str, Any], ...], seed: int) -> tuple[Tree, dict[str, Tree]]:
     parts = cls.model.made(dict(sizes), seed)
-    return cls.own.arranged(parts.params), parts.data
+    return cls.served.arranged(parts.params), parts.data
 
 
 def address(problem: str, family: str | None) -> str:
@@ -198,9 +205,17 @@ def lowered(target: str) -> Family:
     letters = {short: field for short, field in classed.letters.items() if field in model.sizes}
     shapes = (dict(model.sizes),)
     return Family(
-        name, f"methods of {family}: {classed.paper}", spec, methods, shapes, {}, (), letters,
-        {**model.sizes, "dtype": "float32"}, origin=target,
-    )  # fmt: skip
+        name,
+        f"methods of {family}: {classed.paper}",
+        spec,
+        methods,
+        shapes,
+        {},
+        (),
+        letters,
+        {**model.sizes, "dtype": "float32"},
+        origin=target,
+    )
 
 
 def left_out(target: str) -> dict[str, str]:
@@ -211,7 +226,7 @@ def left_out(target: str) -> dict[str, str]:
     if not _affordable(spec()):
         found["gradient_exact"] = f"its loss takes over {AFFORDABLE:.0g} FLOPs; make the default sizes smaller"
     for method in registry.family(family).methods:
-        reason = why_not(method, spec.own, spec()) if method.framework == spec.framework else ""
+        reason = why_not(method, spec.served, spec()) if method.framework == spec.framework else ""
         if reason:
             found[method.name] = reason
     return found
@@ -262,7 +277,7 @@ def _spec_class(model: Model, own: Own, family: str) -> Any:
         wanted = [f"params: {own.params}", *(f"{name}: {what}" for name, what in own.needs.items())]
         listed = "".join(f"\n  {line}" for line in wanted)
         raise UsageError(f"{model.target} has no {' and no '.join(missing)}. A model of {family} has{listed}")
-    namespace = {"model": model, "own": own, "framework": _framework(model, parts)}
+    namespace = {"model": model, "served": own, "framework": _framework(model, parts)}
     return dataclasses.make_dataclass(
         f"{family}Spec",
         fields,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradgate.references.backends import UNIT_ROUNDOFF
+from gradgate.references.claim import Claim, Option
 from gradgate.references.errors import UsageError, unknown
-
-if TYPE_CHECKING:
-    from gradgate.references.contract import Claim, Option
 
 TRANSFORMATIONS = ("jit", "vmap", "second_order")
 DTYPES = ("float64", "float32", "bfloat16")

@@ -35,7 +35,19 @@ def families() -> dict[str, Family]:
     Raises:
         UsageError: an entry point names no Family, or a Family whose name is taken.
     """
-    return {**_in_this_folder(), **of_entry_points(), **_REGISTERED}
+    return {**{name: _in_this_folder(name) for name in _folders()}, **of_entry_points(), **_REGISTERED}
+
+
+def names() -> tuple[str, ...]:
+    """The names of `families`. No folder next to this file is imported for them: each is named as its class."""
+    return (*_folders(), *of_entry_points(), *_REGISTERED)
+
+
+def _known(name: str) -> Family | None:
+    """The class of that name; no other class is imported."""
+    if name in _REGISTERED:
+        return _REGISTERED[name]
+    return _of_folder(name) or of_entry_points().get(name)
 
 
 def register(declared: Family) -> Family:
@@ -50,7 +62,7 @@ def register(declared: Family) -> Family:
     Raises:
         UsageError: the declaration is incomplete, or another class has the name.
     """
-    known = families().get(declared.name)
+    known = _known(declared.name)
     if known is not None and known.origin == declared.origin:
         return known
     _check(declared, known)
@@ -75,20 +87,21 @@ def family(name: str) -> Family:
     """
     if ":" in name or is_path(name):
         return register(_at(name))
-    if name not in families():
-        raise unknown("family", name, families())
-    return families()[name]
+    known = _known(name)
+    if known is None:
+        raise unknown("family", name, names())
+    return known
 
 
 def origin(name: str) -> str:
     """The origin of the class of that name; "" for gradgate's own, and for a name that is not known here."""
-    known = families().get(name)
+    known = _known(name)
     return known.origin if known else ""
 
 
 def package(name: str) -> str:
     """The package of a class, such as ``gradgate.references.chain``; "" if the class is in one file or not known."""
-    known = families().get(name)
+    known = _known(name)
     if known is None:
         return ""
     place = known.spec.rpartition(":")[0] if isinstance(known.spec, str) else known.spec.__module__
@@ -253,15 +266,23 @@ def entry_points() -> list[tuple[str, str]]:
 
 
 @functools.cache
-def _in_this_folder() -> dict[str, Family]:
+def _folders() -> tuple[str, ...]:
     import gradgate.references
 
-    found = {}
-    for info in pkgutil.iter_modules(gradgate.references.__path__):
-        if info.ispkg:
-            declared = importlib.import_module(f"gradgate.references.{info.name}").FAMILY
-            found[declared.name] = declared
-    return found
+    return tuple(info.name for info in pkgutil.iter_modules(gradgate.references.__path__) if info.ispkg)
+
+
+def _of_folder(name: str) -> Family | None:
+    return _in_this_folder(name) if name in _folders() else None
+
+
+@functools.cache
+def _in_this_folder(name: str) -> Family:
+    """The class of a folder, whose name is the folder's."""
+    declared: Family = importlib.import_module(f"gradgate.references.{name}").FAMILY
+    if declared.name != name:
+        raise UsageError(f"the folder references/{name} declares the class {declared.name}: give both one name")
+    return declared
 
 
 @functools.cache
@@ -276,7 +297,7 @@ def of_entry_points() -> dict[str, Family]:
         for point in sorted(metadata.entry_points(group=group)):
             try:
                 declared = _at(point.value)
-                _check(declared, {**_in_this_folder(), **found}.get(declared.name))
+                _check(declared, found.get(declared.name, _of_folder(declared.name)))
             except UsageError as error:
                 raise UsageError(f"the entry point {point.name} of {group}: {error}") from None
             found[declared.name] = declared

@@ -21,6 +21,8 @@ from gradgate.suites.commands import COMMANDS
 from gradgate.suites.console import streams
 from gradgate.suites.console.plain import one_line
 
+CHECKOUT = ("bugs", "calibration", "gallery", "guide", "releases", "selftest", "site", "tests")
+"""Rooms of ``suites`` that the wheel leaves out, as ``setup.py`` says."""
 STATUS = "exit status: 0 as claimed, 1 refuted or regressed, 2 could not be measured, 3 wrong usage or configuration"
 
 
@@ -53,6 +55,9 @@ def _status(arguments: Sequence[str]) -> int:
         if _is_usage(error):
             print(f"gradgate: {one_line(str(error))}", file=sys.stderr)
             return 3
+        if room := _left_out(error):
+            print(f"gradgate: this needs {room}, which only a checkout of gradgate has: run it there", file=sys.stderr)
+            return 3
         print(f"gradgate: {_words(error)}", file=sys.stderr)
         return 2
 
@@ -80,6 +85,13 @@ def _settle_folders() -> None:
 def _is_usage(error: Exception) -> bool:
     hardware = sys.modules.get("gradgate.hw_profiles.profile")  # too slow to import for --help
     return isinstance(error, UsageError) or (hardware is not None and isinstance(error, hardware.ProfileError))
+
+
+def _left_out(error: Exception) -> str:
+    """The folder that is missing because this is an installed wheel; "" if the error is about something else."""
+    name = (error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+    place = name.removeprefix("gradgate.suites.").partition(".")[0]
+    return f"suites/{place}" if name.startswith("gradgate.suites.") and place in CHECKOUT else ""
 
 
 def _words(error: Exception) -> str:
@@ -119,17 +131,22 @@ class _Version(argparse.Action):
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     """The parser of all commands. Only the command that `arguments` name gets its arguments declared."""
     parser = _Parser(
-        prog="gradgate", description="Verify memory-efficient gradients: is it the gradient, are the promises kept?",
-        epilog=_epilog("verify"), formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+        prog="gradgate",
+        description="Verify memory-efficient gradients: is it the gradient, are the promises kept?",
+        epilog=_epilog("verify"),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", required=True, metavar="command")
     asked = next((word for word in arguments if not word.startswith("-")), None)
     for name, command in COMMANDS.items():
         made = commands.add_parser(
-            name, help=command.summary, description=command.summary, epilog=_epilog(name),
+            name,
+            help=command.summary,
+            description=command.summary,
+            epilog=_epilog(name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
-        )  # fmt: skip
+        )
         if name == asked:
             module = importlib.import_module(f"gradgate.suites.commands.{name}")
             module.add_arguments(made)

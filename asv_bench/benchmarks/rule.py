@@ -46,8 +46,8 @@ class Checking:
         from gradgate.references import oracle
         from gradgate.references.backends import leaves
         from gradgate.references.contract import installed
+        from gradgate.suites.engine.strategies import edge_specs
         from gradgate.suites.exact import truth
-        from gradgate.suites.judging.strategies import edge_specs
         from gradgate.suites.judging.tolerance import compare
 
         if not installed(framework):

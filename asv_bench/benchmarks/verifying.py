@@ -18,7 +18,7 @@ SCRIPT = """
 import json, sys, time
 from gradgate.references import oracle, registry
 from gradgate.suites.gate.manifest import measured_spec
-from gradgate.suites.judging import engine
+from gradgate.suites.engine import search
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task
@@ -41,7 +41,7 @@ plain = (time.process_time() - start) / int(sys.argv[3])
 traced.clear()
 start, subject = time.process_time(), Subject.load(method)
 for claim in method.claims:
-    engine.judge(Task.of(method, claim), subject, Run(examples=int(sys.argv[2])))
+    search.judge(Task.of(method, claim), subject, Run(examples=int(sys.argv[2])))
 print(json.dumps({"programs": len(traced), "ratio": (time.process_time() - start) / plain}))
 """
 """Judges every claim of a method in one process, without a cache of compiled programs."""

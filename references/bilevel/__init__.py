@@ -51,30 +51,48 @@ def divisors(spec: Any) -> Sequence[int]:
 
 
 DEVICES = Option(
-    "devices", "an integer that divides the batch; in JAX at most the number of its devices", divisors,
-    illegal=(0, -1, 1.5, 10**6, None), usual=lambda spec: divisors(spec)[-1],
-)  # fmt: skip
+    "devices",
+    "an integer that divides the batch; in JAX at most the number of its devices",
+    divisors,
+    illegal=(0, -1, 1.5, 10**6, None),
+    usual=lambda spec: divisors(spec)[-1],
+)
 
 MOMENTUM = {"optimiser": "momentum"}
 TAKEN_BACK = {"optimiser": ("momentum", "adam")}
 DRIFT = Claim(
-    "stability", "stability", "over 32 steps at μ = 0.9, keeps all but ten bits of its digits", "App. A.2",
-    where={"optimiser": "momentum", "momentum": 0.9}, settings=TEN_BITS,
-)  # fmt: skip
+    "stability",
+    "stability",
+    "over 32 steps at μ = 0.9, keeps all but ten bits of its digits",
+    "App. A.2",
+    where={"optimiser": "momentum", "momentum": 0.9},
+    settings=TEN_BITS,
+)
 """For momentum taken back in floats, without a buffer: at μ = 0.3, 32 steps lose 56 bits, more than a float has."""
 SECOND_ORDER = Claim(
-    "second_order", "second_order", "differentiated again with momentum, gives the oracle's H·v but for ten bits",
-    "contract", where=MOMENTUM, settings=TEN_BITS,
-)  # fmt: skip
+    "second_order",
+    "second_order",
+    "differentiated again with momentum, gives the oracle's H·v but for ten bits",
+    "contract",
+    where=MOMENTUM,
+    settings=TEN_BITS,
+)
 """For steps taken back in words: tangents of rebuilt states are floats, and lose as much as states in floats."""
 COMPENSATED = Claim(
-    "stability", "stability", "keeps its digits over 32 steps at μ = 0.9 and β₁ = 0.9", "App. A.2",
+    "stability",
+    "stability",
+    "keeps its digits over 32 steps at μ = 0.9 and β₁ = 0.9",
+    "App. A.2",
     where={**TAKEN_BACK, "momentum": 0.9},
-)  # fmt: skip
+)
 BYTE_BFLOAT16 = Claim(
-    "gradient_bfloat16", "gradient", "equals the gradient of backprop in bfloat16", "contract", where=MOMENTUM,
+    "gradient_bfloat16",
+    "gradient",
+    "equals the gradient of backprop in bfloat16",
+    "contract",
+    where=MOMENTUM,
     settings={"dtype": "bfloat16", "kappa": 16.0, "rounding": ""},
-)  # fmt: skip
+)
 """For a grid that is finer than bfloat16: the noise of bfloat16 is allowed, and no more."""
 SHARDED: dict[str, dict[str, Any]] = {
     "jax": {"sharded": f"{HERE}.in_jax.sharded:on_profile"},
@@ -98,47 +116,83 @@ def _methods(framework: str) -> tuple[Method, ...]:
         declare("truncated_bptt", *ORACLE_CLAIMS, options=(REMAT, SAVE), source="Algorithm 1"),
         declare("mixflow", options=(REMAT, SAVE), source="Algorithm 2, Eq. 7, 8"),
         declare(
-            "mixflow_drop_in", options=(REMAT,), module=f"{here}.drop_in", source="Listings 1 and 2, mended",
+            "mixflow_drop_in",
+            options=(REMAT,),
+            module=f"{here}.drop_in",
+            source="Listings 1 and 2, mended",
             disclaims=("second_order",) if framework == "jax" else (),
         ),
         declare("reverse_over_forward", source="Proposition 3.1"),
         declare(
-            "forward_mode", options=(TANGENTS,), module=f"{here}.forward", source="§2.3",
+            "forward_mode",
+            options=(TANGENTS,),
+            module=f"{here}.forward",
+            source="§2.3",
             measured=FEW_ENTRIES if framework == "torch" else {},
         ),
         declare(
-            "momentum_inversion", module=f"{here}.static", kappa=KAPPA_OF_ROUNDING, rounding="loss_by_inversion",
-            where=MOMENTUM, source="App. A.2, Maclaurin et al. 2015", replaced=(DRIFT,),
+            "momentum_inversion",
+            module=f"{here}.static",
+            kappa=KAPPA_OF_ROUNDING,
+            rounding="loss_by_inversion",
+            where=MOMENTUM,
+            source="App. A.2, Maclaurin et al. 2015",
+            replaced=(DRIFT,),
         ),
         declare(
-            "compensated_inversion", module=f"{here}.compensated", where=TAKEN_BACK, source="App. A.2",
+            "compensated_inversion",
+            module=f"{here}.compensated",
+            where=TAKEN_BACK,
+            source="App. A.2",
             replaced=(COMPENSATED, SECOND_ORDER),
         ),
         declare(
-            "buffered_inversion", module=f"{here}.buffered", kappa=KAPPA_OF_ROUNDING, rounding="loss_on_a_grid",
-            where=MOMENTUM, source="App. A.2, Maclaurin et al. 2015, Algorithm 3", replaced=(BYTE_BFLOAT16,),
+            "buffered_inversion",
+            module=f"{here}.buffered",
+            kappa=KAPPA_OF_ROUNDING,
+            rounding="loss_on_a_grid",
+            where=MOMENTUM,
+            source="App. A.2, Maclaurin et al. 2015, Algorithm 3",
+            replaced=(BYTE_BFLOAT16,),
         ),
         declare("log_remat", module=f"{here}.static", source="App. A.2, Griewank 1992"),
         declare("gradient_replay", options=(REMAT,), module=f"{here}.replay", source="beyond the paper; §4"),
         declare(
-            "bilevel_sharded", options=(DEVICES,), module=f"{here}.sharded",
-            source="App. A.2, Rajbhandari et al. 2020", **SHARDED[framework],
+            "bilevel_sharded",
+            options=(DEVICES,),
+            module=f"{here}.sharded",
+            source="App. A.2, Rajbhandari et al. 2020",
+            **SHARDED[framework],
         ),
-        *((
-            declare(
-                "autograd_checkpoint", options=(REMAT,), module=f"{here}.autograd", source="Listing 2, the baseline",
-                disclaims=("vmap", "second_order"),
-            ),
-        ) if framework == "torch" else ()),
-    )  # fmt: skip
+        *(
+            (
+                declare(
+                    "autograd_checkpoint",
+                    options=(REMAT,),
+                    module=f"{here}.autograd",
+                    source="Listing 2, the baseline",
+                    disclaims=("vmap", "second_order"),
+                ),
+            )
+            if framework == "torch"
+            else ()
+        ),
+    )
 
 
 def _shape(choices: str, T: int, L: int, B: int, D: int, V: int, **more: Any) -> dict[str, Any]:
     task, model, optimiser = choices.split()
     return {
-        "task": task, "model": model, "optimiser": optimiser, "steps": T, "layers": L, "batch": B, "width": D,
-        "vocabulary": V, **more,
-    }  # fmt: skip
+        "task": task,
+        "model": model,
+        "optimiser": optimiser,
+        "steps": T,
+        "layers": L,
+        "batch": B,
+        "width": D,
+        "vocabulary": V,
+        **more,
+    }
 
 
 # Every task, model and optimiser occurs, and every size at its edge. With one data point, half of ReLU's units give 0:
@@ -169,9 +223,17 @@ STRESS = (
 )
 
 MEASURED = {
-    "dtype": "float32", "task": "maml", "model": "mlp", "optimiser": "momentum", "steps": 2, "batch": 256, "layers": 8,
-    "width": 16, "vocabulary": 16, "activation": "gelu",
-}  # fmt: skip
+    "dtype": "float32",
+    "task": "maml",
+    "model": "mlp",
+    "optimiser": "momentum",
+    "steps": 2,
+    "batch": 256,
+    "layers": 8,
+    "width": 16,
+    "vocabulary": 16,
+    "activation": "gelu",
+}
 
 TRIAL = Trial(
     clever="mixflow",
@@ -193,10 +255,13 @@ FAMILY = Family(
     methods=_methods("jax") + _methods("torch"),
     shapes=SHAPES,
     values={
-        "learning_rate": (0.01, 0.3), "momentum": (0.5, 0.99), "epsilon": (1e-8, 1e-2), "scale": (0.2, 1.0),
+        "learning_rate": (0.01, 0.3),
+        "momentum": (0.5, 0.99),
+        "epsilon": (1e-8, 1e-2),
+        "scale": (0.2, 1.0),
     },
     stress=STRESS,
     letters={"T": "steps", "L": "layers", "B": "batch", "S": "sequence"},
     measured=MEASURED,
     trial=TRIAL,
-)  # fmt: skip
+)

@@ -154,117 +154,178 @@ JAX: dict[str, tuple[Claim, ...]] = {
         _deep(
             "memory_law",
             "its temporary memory grows linearly with L at most, and at L = 64 is 3 times below truncated_bptt's",
-            exponent=1, below=("truncated_bptt", 3.0),
+            exponent=1,
+            below=("truncated_bptt", 3.0),
         ),
         _deep("memory_law_printed", PRINTED, exponent=0, source="§5.3", expected="refuted", declared_reason=INPUTS),
         figure(
-            "kept_of_a_layer", "with layers rematerialised it keeps two arrays of the size of a layer's input of each "
-            "layer: the input and its tangent", "§5.3", printed=2, measured=f"{HERE}:kept_of_a_layer",
-            unit="arrays", tolerance=0.05,
+            "kept_of_a_layer",
+            "with layers rematerialised it keeps two arrays of the size of a layer's input of each "
+            "layer: the input and its tangent",
+            "§5.3",
+            printed=2,
+            measured=f"{HERE}:kept_of_a_layer",
+            unit="arrays",
+            tolerance=0.05,
         ),
         LINEAR_GAIN,
         _work(LINEAR),
     ),
     "mixflow_drop_in": (
         _deep(
-            "memory_law", "its temporary memory grows linearly with L at most, and at L = 64 is 3 times below "
-            "truncated_bptt's", exponent=1, below=("truncated_bptt", 3.0), source="Listing 1",
+            "memory_law",
+            "its temporary memory grows linearly with L at most, and at L = 64 is 3 times below truncated_bptt's",
+            exponent=1,
+            below=("truncated_bptt", 3.0),
+            source="Listing 1",
         ),
     ),
     "momentum_inversion": (
         _long(
-            "its temporary memory does not grow with T, and at T = 1024 is 50 times below mixflow's", 0,
-            spec={"optimiser": "momentum"}, below=("mixflow", 50.0), not_by={"tpu": COPIED},
+            "its temporary memory does not grow with T, and at T = 1024 is 50 times below mixflow's",
+            0,
+            spec={"optimiser": "momentum"},
+            below=("mixflow", 50.0),
+            not_by={"tpu": COPIED},
         ),
         figure(
-            "batches_copied", "on a TPU all that grows with T is one copy of the inputs x in bfloat16 at most", OURS,
-            printed=1, measured=f"{HERE}:batches_copied", unit="copies", bound="at most", tolerance=0.05,
+            "batches_copied",
+            "on a TPU all that grows with T is one copy of the inputs x in bfloat16 at most",
+            OURS,
+            printed=1,
+            measured=f"{HERE}:batches_copied",
+            unit="copies",
+            bound="at most",
+            tolerance=0.05,
         ),
     ),
     "compensated_inversion": (
         _long(
-            "with Adam, its temporary memory does not grow with T, and at T = 1024 is 50 times below mixflow's", 0,
-            below=("mixflow", 50.0), not_by={"tpu": COPIED},
+            "with Adam, its temporary memory does not grow with T, and at T = 1024 is 50 times below mixflow's",
+            0,
+            below=("mixflow", 50.0),
+            not_by={"tpu": COPIED},
         ),
     ),
     "buffered_inversion": (
         _long(
-            "its temporary memory grows linearly with T at most, and at T = 1024 is 3.5 times below mixflow's", 1,
-            spec={"optimiser": "momentum"}, below=("mixflow", 3.5),
+            "its temporary memory grows linearly with T at most, and at T = 1024 is 3.5 times below mixflow's",
+            1,
+            spec={"optimiser": "momentum"},
+            below=("mixflow", 3.5),
         ),
     ),
     "log_remat": (
         figure(
-            "memory", "from T = 1 to T = 1024 its temporary memory grows by at most two states (θ, υ) per halving, in "
-            "percent", "App. A.2", printed=100, measured=f"{HERE}:log_remat_growth", unit="%", bound="at most",
+            "memory",
+            "from T = 1 to T = 1024 its temporary memory grows by at most two states (θ, υ) per halving, in percent",
+            "App. A.2",
+            printed=100,
+            measured=f"{HERE}:log_remat_growth",
+            unit="%",
+            bound="at most",
             tolerance=0.05,
         ),
         _work("its FLOPs grow like T·log T, here no faster than T^1.1", 1.1, bound="at most", tolerance=0.05),
     ),
     "bilevel_sharded": (
         per_device(
-            "memory_per_device", "what grows with T is shared out: on each of 4 devices it grows 4 times less",
-            "App. A.2", variable="steps", sizes=LONG, devices=4, spec=STATIC,
+            "memory_per_device",
+            "what grows with T is shared out: on each of 4 devices it grows 4 times less",
+            "App. A.2",
+            variable="steps",
+            sizes=LONG,
+            devices=4,
+            spec=STATIC,
         ),
     ),
-}  # fmt: skip
+}
 
 TORCH: dict[str, tuple[Claim, ...]] = {
     "truncated_bptt": (
-        _deep("memory_law", GROWING, exponent=1, bound="equal", sizes=EAGER), _work(PRODUCTS, sizes=EAGER),
+        _deep("memory_law", GROWING, exponent=1, bound="equal", sizes=EAGER),
+        _work(PRODUCTS, sizes=EAGER),
     ),
     "mixflow": (
         _deep(
             "memory_law",
             "its temporary memory grows linearly with L at most, and at L = 32 is 3 times below truncated_bptt's",
-            exponent=1, sizes=EAGER, below=("truncated_bptt", 3.0),
+            exponent=1,
+            sizes=EAGER,
+            below=("truncated_bptt", 3.0),
         ),
         _deep(
-            "memory_law_printed", PRINTED, exponent=0, sizes=EAGER, source="§5.3", expected="refuted",
+            "memory_law_printed",
+            PRINTED,
+            exponent=0,
+            sizes=EAGER,
+            source="§5.3",
+            expected="refuted",
             declared_reason=INPUTS,
         ),
         _work(PRODUCTS, sizes=EAGER),
     ),
     "mixflow_drop_in": (
         _deep(
-            "memory_law", "its temporary memory grows linearly with L at most, and at L = 32 is 2.5 times below "
-            "truncated_bptt's", exponent=1, below=("truncated_bptt", 2.5), source="Listing 2", sizes=EAGER,
+            "memory_law",
+            "its temporary memory grows linearly with L at most, and at L = 32 is 2.5 times below truncated_bptt's",
+            exponent=1,
+            below=("truncated_bptt", 2.5),
+            source="Listing 2",
+            sizes=EAGER,
         ),
     ),
     "momentum_inversion": (
         _long(
-            "its temporary memory does not grow with T, and at T = 32 is at least 5 times below mixflow's", 0,
-            sizes=EAGER, spec={"optimiser": "momentum"}, below=("mixflow", 5.0),
+            "its temporary memory does not grow with T, and at T = 32 is at least 5 times below mixflow's",
+            0,
+            sizes=EAGER,
+            spec={"optimiser": "momentum"},
+            below=("mixflow", 5.0),
         ),
     ),
     "compensated_inversion": (
         _long(
-            "with Adam, its temporary memory does not grow with T, and at T = 32 is 3 times below mixflow's", 0,
-            sizes=EAGER, below=("mixflow", 3.0),
+            "with Adam, its temporary memory does not grow with T, and at T = 32 is 3 times below mixflow's",
+            0,
+            sizes=EAGER,
+            below=("mixflow", 3.0),
         ),
     ),
     "buffered_inversion": (
         _long(
-            "its temporary memory grows linearly with T at most, and at T = 32 is 2.5 times below mixflow's", 1,
-            sizes=EAGER, spec={"optimiser": "momentum"}, below=("mixflow", 2.5),
+            "its temporary memory grows linearly with T at most, and at T = 32 is 2.5 times below mixflow's",
+            1,
+            sizes=EAGER,
+            spec={"optimiser": "momentum"},
+            below=("mixflow", 2.5),
         ),
     ),
     "log_remat": (
         figure(
-            "memory", "from T = 1 to T = 32 its temporary memory grows by at most one state (θ, υ) per halving, in "
-            "percent", "App. A.2", printed=100, measured=f"{HERE}:eager_log_remat_growth", unit="%", bound="at most",
+            "memory",
+            "from T = 1 to T = 32 its temporary memory grows by at most one state (θ, υ) per halving, in percent",
+            "App. A.2",
+            printed=100,
+            measured=f"{HERE}:eager_log_remat_growth",
+            unit="%",
+            bound="at most",
             tolerance=0.05,
         ),
     ),
     "gradient_replay": (
         _long(
-            "its temporary memory grows linearly with T at most, and at T = 32 is 2.5 times below mixflow's", 1, OURS,
-            sizes=EAGER, below=("mixflow", 2.5),
+            "its temporary memory grows linearly with T at most, and at T = 32 is 2.5 times below mixflow's",
+            1,
+            OURS,
+            sizes=EAGER,
+            below=("mixflow", 2.5),
         ),
-        _work("its products of matrices grow linearly with T: what it runs again are updates alone", 1, OURS,
-              sizes=EAGER),
+        _work(
+            "its products of matrices grow linearly with T: what it runs again are updates alone", 1, OURS, sizes=EAGER
+        ),
     ),
-}  # fmt: skip
+}
 
 PROMISES = {
     "jax": joined(JAX, counted("jax"), printed.JAX, grown.JAX),

@@ -141,22 +141,26 @@ def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
         "truncated_bptt": counted("truncated_bptt", "takes a gradient per step forward, one and its VJP back", "§4"),
         "mixflow": counted("mixflow", products, "Algorithm 2, §4"),
         "mixflow_drop_in": counted(
-            "mixflow", "takes the gradients and products of Algorithm 2, with a rule of its own for the gradient",
-            "Listings 1 and 2", given={"save_inner_grads": framework == "torch"},
+            "mixflow",
+            "takes the gradients and products of Algorithm 2, with a rule of its own for the gradient",
+            "Listings 1 and 2",
+            given={"save_inner_grads": framework == "torch"},
         ),
         "reverse_over_forward": counted("reverse_over_forward", products, "Proposition 3.1"),
         "momentum_inversion": counted("inversion", products, "App. A.2", where={"optimiser": "momentum"}),
-        "compensated_inversion": counted(
-            "inversion", products, "App. A.2", where={"optimiser": ("momentum", "adam")}
-        ),
+        "compensated_inversion": counted("inversion", products, "App. A.2", where={"optimiser": ("momentum", "adam")}),
         "buffered_inversion": counted(
-            "buffered", f"{products}, and a gradient per step to choose the grid", "App. A.2",
+            "buffered",
+            f"{products}, and a gradient per step to choose the grid",
+            "App. A.2",
             where={"optimiser": "momentum"},
         ),
         "log_remat": counted("log_remat", f"{products}, and each step up to log2 T times more", "App. A.2"),
         "gradient_replay": counted(
-            "mixflow", "takes a gradient per step forward, and a product of second derivatives per step back",
-            "beyond the paper", given={"save_inner_grads": True},
+            "mixflow",
+            "takes a gradient per step forward, and a product of second derivatives per step back",
+            "beyond the paper",
+            given={"save_inner_grads": True},
         ),
         "bilevel_sharded": counted("mixflow", f"{products}, on all devices together", "App. A.2"),
-    }  # fmt: skip
+    }

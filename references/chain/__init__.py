@@ -45,15 +45,20 @@ def _budget(framework: str, method: str) -> Option:
         return _budgets(framework, method, spec.static())[-1]
 
     return Option(
-        "budget", "an integer, bytes, at least the minimum that the chain needs; the refusal states that minimum",
-        values, illegal=ILLEGAL, usual=lambda spec: values(spec)[-2 if len(values(spec)) > 1 else 0],
-    )  # fmt: skip
+        "budget",
+        "an integer, bytes, at least the minimum that the chain needs; the refusal states that minimum",
+        values,
+        illegal=ILLEGAL,
+        usual=lambda spec: values(spec)[-2 if len(values(spec)) > 1 else 0],
+    )
 
 
 PROTOCOL = Claim(
-    "protocol", "protocol", "as a module, under every hazard of eager PyTorch, it gives the bits of plain backprop, or "
-    "an error that says why", "torch.utils.checkpoint",
-)  # fmt: skip
+    "protocol",
+    "protocol",
+    "as a module, under every hazard of eager PyTorch, it gives the bits of plain backprop, or an error that says why",
+    "torch.utils.checkpoint",
+)
 
 
 CHECKPOINTED: dict[str, tuple[tuple[Claim, ...], tuple[str, ...]]] = {

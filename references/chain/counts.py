@@ -154,13 +154,22 @@ def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
         "uniform_dp": counted("uniform_dp", "runs the least forwards that its slots allow", "§2.5.5"),
         "precise_dp": (
             claim(
-                "counts", "runs every stage back once", "§3.1", formula=f"{HERE}:plain", kinds=("jvps", "vjps"),
+                "counts",
+                "runs every stage back once",
+                "§3.1",
+                formula=f"{HERE}:plain",
+                kinds=("jvps", "vjps"),
                 given={"framework": framework},
             ),
             claim(
-                "compute", "its forwards cost no more than any persistent lazy schedule's within the budget", "§3.1",
-                formula=f"{HERE}:least_compute", kinds=("evaluations",), weights=f"{HERE}:forward_flops",
-                given={"framework": framework}, where={"layers": SHORT},
+                "compute",
+                "its forwards cost no more than any persistent lazy schedule's within the budget",
+                "§3.1",
+                formula=f"{HERE}:least_compute",
+                kinds=("evaluations",),
+                weights=f"{HERE}:forward_flops",
+                given={"framework": framework},
+                where={"layers": SHORT},
             ),
         ),
-    }  # fmt: skip
+    }

@@ -64,64 +64,118 @@ SOLVING = ("float64", "float32")
 """Dtypes of the methods that invert dense layers: neither framework solves linear systems or takes QR in bfloat16."""
 
 UNBIASED = Claim(
-    "unbiased", "unbiased", "its mean over u is the gradient", "§3.3", where=FEW, settings={"seed_option": "seed"},
-)  # fmt: skip
+    "unbiased",
+    "unbiased",
+    "its mean over u is the gradient",
+    "§3.3",
+    where=FEW,
+    settings={"seed_option": "seed"},
+)
 REBUILT = (
     Claim(
-        "stability_couplings", "stability", "keeps its digits over 40 additive couplings without tanh",
-        "Gomez et al. (2017)", where={"unit": "additive"}, settings=TWELVE_BITS,
+        "stability_couplings",
+        "stability",
+        "keeps its digits over 40 additive couplings without tanh",
+        "Gomez et al. (2017)",
+        where={"unit": "additive"},
+        settings=TWELVE_BITS,
     ),
     Claim(
-        "inverses", "inverses", "every layer's inverse gives its input back, and vjp of vijp is the identity",
-        "§4, Eq. 10", where=INVERTIBLE,
+        "inverses",
+        "inverses",
+        "every layer's inverse gives its input back, and vjp of vijp is the identity",
+        "§4, Eq. 10",
+        where=INVERTIBLE,
     ),
     Claim(
-        "refuses_submersive", "refuses_problem", "refuses a layer without an inverse, by its name",
-        "beyond the paper", where=SUBMERSIVE,
+        "refuses_submersive",
+        "refuses_problem",
+        "refuses a layer without an inverse, by its name",
+        "beyond the paper",
+        where=SUBMERSIVE,
         settings={"error": f"{HERE}.layers:NotInvertible", "says": "submersive1 has no inverse"},
     ),
-)  # fmt: skip
+)
 UNSTABLE = Claim(
-    "stability", "stability", "keeps its digits with tanh on the outputs", "§6.6, Fig. 4, 5", "refuted",
-    LOST, where=SETTLED, settings=TWELVE_BITS,
-)  # fmt: skip
+    "stability",
+    "stability",
+    "keeps its digits with tanh on the outputs",
+    "§6.6, Fig. 4, 5",
+    "refuted",
+    LOST,
+    where=SETTLED,
+    settings=TWELVE_BITS,
+)
 STABLE_FORWARD = Claim(
-    "stability", "stability", "keeps its digits on long, ill-scaled and extreme problems", "§3.2",
+    "stability",
+    "stability",
+    "keeps its digits on long, ill-scaled and extreme problems",
+    "§3.2",
     settings={"options": {"tangents": 1000}},
-)  # fmt: skip
+)
 STABLE = Claim(
-    "stability", "stability", "keeps its digits with tanh on the outputs, where reversing loses them",
-    "§6.6, Fig. 4, 5", where=SETTLED, settings=TWELVE_BITS,
-)  # fmt: skip
+    "stability",
+    "stability",
+    "keeps its digits with tanh on the outputs, where reversing loses them",
+    "§6.6, Fig. 4, 5",
+    where=SETTLED,
+    settings=TWELVE_BITS,
+)
 SECOND_ORDER = Claim(
-    "second_order", "second_order", "differentiated again, gives the oracle's H·v", "§4.1, §4.2", settings=TWELVE_BITS,
-)  # fmt: skip
+    "second_order",
+    "second_order",
+    "differentiated again, gives the oracle's H·v",
+    "§4.1, §4.2",
+    settings=TWELVE_BITS,
+)
 """`loss_by_vijp` holds w_i − h_i constant, so it cannot show what their derivatives lose: only plain noise is
 allowed."""
 WALKED = (
     Claim(
-        "stability_mixing", "stability", "keeps its digits with tanh on the outputs of layers that mix strongly, over "
-        "24 units", "§6.6", "refuted", ILL, where=MIXING, settings=TWELVE_BITS,
+        "stability_mixing",
+        "stability",
+        "keeps its digits with tanh on the outputs of layers that mix strongly, over 24 units",
+        "§6.6",
+        "refuted",
+        ILL,
+        where=MIXING,
+        settings=TWELVE_BITS,
     ),
     Claim(
-        "submersive", "gradient", "equals the gradient of backprop where a layer's Jacobian is only surjective",
-        "beyond the paper", where=SUBMERSIVE, settings={"dtype": "float64"},
+        "submersive",
+        "gradient",
+        "equals the gradient of backprop where a layer's Jacobian is only surjective",
+        "beyond the paper",
+        where=SUBMERSIVE,
+        settings={"dtype": "float64"},
     ),
-)  # fmt: skip
+)
 FLAT = {"unit": "dense tanh additive"}
 FLAT_UNDIVIDED = Claim(
-    "stability_flat", "stability", "keeps its digits where outputs of tanh are rounded to ±1", "§6.6", "refuted",
+    "stability_flat",
+    "stability",
+    "keeps its digits where outputs of tanh are rounded to ±1",
+    "§6.6",
+    "refuted",
     "where the derivative of tanh is rounded to 0, h_{i−1} is 0 whatever h_i was: the Jacobian is singular, and vijp "
     "divides 0 by 0",
-    where=FLAT, settings=TWELVE_BITS,
-)  # fmt: skip
+    where=FLAT,
+    settings=TWELVE_BITS,
+)
 FLAT_HANDED_OVER = Claim(
-    "stability_flat", "stability", "keeps its digits where outputs of tanh are rounded to ±1: phase 1 hands h_i over",
-    "§6.6; handing over is beyond the paper", where=FLAT, settings=TWELVE_BITS,
-)  # fmt: skip
+    "stability_flat",
+    "stability",
+    "keeps its digits where outputs of tanh are rounded to ±1: phase 1 hands h_i over",
+    "§6.6; handing over is beyond the paper",
+    where=FLAT,
+    settings=TWELVE_BITS,
+)
 INVERSES_BY_VIJP = Claim(
-    "vijp", "vijp", "of every layer, submersive ones too, vijp of vjp is the identity", "§4, Eq. 10",
-)  # fmt: skip
+    "vijp",
+    "vijp",
+    "of every layer, submersive ones too, vijp of vjp is the identity",
+    "§4, Eq. 10",
+)
 
 
 def _estimate(method: Method) -> Method:
@@ -141,23 +195,41 @@ def _methods(framework: str) -> tuple[Method, ...]:
         declare("forward", options=(PUSHED[framework],), source="§3.2", replaced=(STABLE_FORWARD,)),
         _estimate(declare("projected_forward", UNBIASED, options=(SEED,), source="§3.3")),
         declare(
-            "reversible", *REBUILT, source="RevBackprop", kappa=KAPPA_OF_ROUNDING, dtypes=SOLVING,
-            rounding="loss_by_reversing", where=INVERTIBLE, replaced=(UNSTABLE,),
+            "reversible",
+            *REBUILT,
+            source="RevBackprop",
+            kappa=KAPPA_OF_ROUNDING,
+            dtypes=SOLVING,
+            rounding="loss_by_reversing",
+            where=INVERTIBLE,
+            replaced=(UNSTABLE,),
         ),
         moonwalk("moonwalk", *WALKED, FLAT_UNDIVIDED, options=(TANGENTS,), source="Algorithm 1, §4.1"),
         moonwalk(
-            "moonwalk_mixed", *WALKED, INVERSES_BY_VIJP, FLAT_HANDED_OVER, options=(VIJP,),
+            "moonwalk_mixed",
+            *WALKED,
+            INVERSES_BY_VIJP,
+            FLAT_HANDED_OVER,
+            options=(VIJP,),
             source="Algorithm 1, §4.2",
         ),
-    )  # fmt: skip
+    )
 
 
 def _shape(unit: str, L: int, side: int, channels: int, batch: int, rest: str, **more: Any) -> dict[str, Any]:
     residual, activation, norm, head = rest.split()
     return {
-        "unit": unit, "layers": L, "side": side, "channels": channels, "batch": batch, "residual": residual,
-        "activation": activation, "norm": norm, "head": head, **more,
-    }  # fmt: skip
+        "unit": unit,
+        "layers": L,
+        "side": side,
+        "channels": channels,
+        "batch": batch,
+        "residual": residual,
+        "activation": activation,
+        "norm": norm,
+        "head": head,
+        **more,
+    }
 
 
 # Every layer occurs, alone or behind others. So does every pair of settings of residual function, activation, norm and
@@ -185,9 +257,18 @@ STRESS = (
 )
 
 MEASURED = {
-    "dtype": "float32", "unit": "additive", "layers": 16, "channels": 32, "batch": 256, "residual": "dense", "depth": 2,
-    "hidden": 8, "activation": "relu", "norm": "none", "classes": 10,
-}  # fmt: skip
+    "dtype": "float32",
+    "unit": "additive",
+    "layers": 16,
+    "channels": 32,
+    "batch": 256,
+    "residual": "dense",
+    "depth": 2,
+    "hidden": 8,
+    "activation": "relu",
+    "norm": "none",
+    "classes": 10,
+}
 
 TRIAL = Trial(
     clever="moonwalk_mixed",

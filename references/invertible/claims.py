@@ -39,17 +39,28 @@ ONE = {"batch": 2, "channels": 4, "layers": 1}
 
 
 def _memory(
-    framework: str, statement: str, exponent: float, below: tuple[str, float] | None = None,
-    sizes: tuple[int, ...] = (), **more: Any,
-) -> Claim:  # fmt: skip
+    framework: str,
+    statement: str,
+    exponent: float,
+    below: tuple[str, float] | None = None,
+    sizes: tuple[int, ...] = (),
+    **more: Any,
+) -> Claim:
     usual, spec = (DEEP, {}) if framework == "jax" else (SHORT, EAGER)
     sizes, spec = sizes or usual, more.pop("spec", spec)
     if below:
         statement += f", and at L = {sizes[-1]} memory is at least {below[1]:g} times below {below[0]}'s"
     return memory_law(
-        "memory_law", statement, "Table 1", variable="layers", sizes=sizes, exponent=exponent, spec=spec, below=below,
+        "memory_law",
+        statement,
+        "Table 1",
+        variable="layers",
+        sizes=sizes,
+        exponent=exponent,
+        spec=spec,
+        below=below,
         **more,
-    )  # fmt: skip
+    )
 
 
 def _work(framework: str, exponent: float = 1, **more: Any) -> Claim:
@@ -61,25 +72,43 @@ def _work(framework: str, exponent: float = 1, **more: Any) -> Claim:
 
 def _wide(exponent: int, said: str, framework: str = "jax", **more: Any) -> Claim:
     return work_law(
-        "work_law_n", f"its FLOPs grow like {said}, the residual functions of the couplings being dense", "Table 1",
-        variable="channels", sizes=WIDE, exponent=exponent, spec=DENSE if framework == "jax" else DENSE | FEW_ROWS,
+        "work_law_n",
+        f"its FLOPs grow like {said}, the residual functions of the couplings being dense",
+        "Table 1",
+        variable="channels",
+        sizes=WIDE,
+        exponent=exponent,
+        spec=DENSE if framework == "jax" else DENSE | FEW_ROWS,
         **more,
-    )  # fmt: skip
+    )
 
 
 def _unit(framework: str, factor: float, **more: Any) -> Claim:
     return memory_law(
-        "memory_law_unit", "on the paper's unit, convolution, ReLU and batch norm, memory grows linearly with L at "
-        f"most, and at L = {UNIT_DEPTHS[-1]} it is at least {factor:g} times below backprop's", "§4.2, §6.1",
-        variable="layers", sizes=UNIT_DEPTHS, exponent=1, spec=UNIT, below=("backprop", factor), **more,
-    )  # fmt: skip
+        "memory_law_unit",
+        "on the paper's unit, convolution, ReLU and batch norm, memory grows linearly with L at "
+        f"most, and at L = {UNIT_DEPTHS[-1]} it is at least {factor:g} times below backprop's",
+        "§4.2, §6.1",
+        variable="layers",
+        sizes=UNIT_DEPTHS,
+        exponent=1,
+        spec=UNIT,
+        below=("backprop", factor),
+        **more,
+    )
 
 
 def _heavy(exponent: int = 1, **more: Any) -> Claim:
     return work_law(
-        "work_law_d", f"its FLOPs grow {'linearly with' if exponent == 1 else 'like the square of'} d", "Table 1",
-        variable="hidden", exponent=exponent, sizes=HEAVY, spec=ONE, **more,
-    )  # fmt: skip
+        "work_law_d",
+        f"its FLOPs grow {'linearly with' if exponent == 1 else 'like the square of'} d",
+        "Table 1",
+        variable="hidden",
+        exponent=exponent,
+        sizes=HEAVY,
+        spec=ONE,
+        **more,
+    )
 
 
 def _below_forward(name: str, layers: int) -> Claim:
@@ -87,11 +116,16 @@ def _below_forward(name: str, layers: int) -> Claim:
         name,
         f"on the network of §6.1, {layers} layers, batch norm and batch 512, it does less work than forward, in "
         "percent of forward's",
-        "§6.4: \"Moonwalk significantly reduces computation time\"", printed=100,
-        measured=f"{PAPER}:moonwalk_work_{layers}", unit="%", bound="at most", tolerance=0, expected="refuted",
+        '§6.4: "Moonwalk significantly reduces computation time"',
+        printed=100,
+        measured=f"{PAPER}:moonwalk_work_{layers}",
+        unit="%",
+        bound="at most",
+        tolerance=0,
+        expected="refuted",
         declared_reason="batch norm joins the samples, so h_0 takes a JVP per number of the batch, 512·n, and forward "
         "one per parameter",
-    )  # fmt: skip
+    )
 
 
 EVERYTHING = "memory grows linearly with L: what every layer's VJPs need is stored"
@@ -103,75 +137,143 @@ JAX: dict[str, tuple[Claim, ...]] = {
     "backprop": (_memory("jax", EVERYTHING, 1, bound="equal"), _work("jax"), _wide(2, "n²"), _heavy()),
     "forward": (_memory("jax", DIRECTION, 1, ("backprop", 4.0)), _work("jax", 2), _heavy(2), _wide(4, FORWARD_WIDE)),
     "projected_forward": (
-        _memory("jax", DIRECTION, 1, ("backprop", 10.0), DEEPER), _work("jax"), _wide(2, "n²"), _heavy(),
+        _memory("jax", DIRECTION, 1, ("backprop", 10.0), DEEPER),
+        _work("jax"),
+        _wide(2, "n²"),
+        _heavy(),
     ),
     "reversible": (_memory("jax", NOTHING, 0, ("backprop", 100.0)), _work("jax"), _wide(2, "n²"), _heavy()),
     "moonwalk": (
-        _memory("jax", NOTHING, 0, ("backprop", 100.0)), _work("jax"), _wide(3, "n³"), _heavy(),
-        _below_forward("work_forward_6", 6), _below_forward("work_forward_60", 60),
+        _memory("jax", NOTHING, 0, ("backprop", 100.0)),
+        _work("jax"),
+        _wide(3, "n³"),
+        _heavy(),
+        _below_forward("work_forward_6", 6),
+        _below_forward("work_forward_60", 60),
         figure(
-            "memory_a4500", "at 10 layers per block, 32×32×8, its bytes are at most half of backprop's, in percent",
-            "§6.3, Fig. 1", printed=50, measured=f"{PAPER}:half_at_8", unit="%", bound="at most",
+            "memory_a4500",
+            "at 10 layers per block, 32×32×8, its bytes are at most half of backprop's, in percent",
+            "§6.3, Fig. 1",
+            printed=50,
+            measured=f"{PAPER}:half_at_8",
+            unit="%",
+            bound="at most",
         ),
     ),
     "moonwalk_mixed": (
-        _memory("jax", MX, 1, ("backprop", 4.0)), _unit("jax", 2.0), _work("jax"), _wide(2, "n²"), _heavy(),
+        _memory("jax", MX, 1, ("backprop", 4.0)),
+        _unit("jax", 2.0),
+        _work("jax"),
+        _wide(2, "n²"),
+        _heavy(),
         figure(
-            "work", "on the RevNet of §6.1 it does at most twice backprop's work, in percent of backprop's", "§6.5",
-            printed=200, measured=f"{PAPER}:mixed_work", unit="%", bound="at most",
+            "work",
+            "on the RevNet of §6.1 it does at most twice backprop's work, in percent of backprop's",
+            "§6.5",
+            printed=200,
+            measured=f"{PAPER}:mixed_work",
+            unit="%",
+            bound="at most",
         ),
         figure(
-            "memory_a4500", "at 10 layers per block, 32×32×8, its bytes are below backprop's, in percent of them",
-            "§6.3, Fig. 1", printed=100, measured=f"{PAPER}:mixed_at_8", unit="%", bound="at most", tolerance=0,
+            "memory_a4500",
+            "at 10 layers per block, 32×32×8, its bytes are below backprop's, in percent of them",
+            "§6.3, Fig. 1",
+            printed=100,
+            measured=f"{PAPER}:mixed_at_8",
+            unit="%",
+            bound="at most",
+            tolerance=0,
         ),
         figure(
-            "memory_a4500_18", "at 10 layers per block, 32×32×18, its bytes are below backprop's, in percent of them",
-            "§6.3, Fig. 2", printed=100, measured=f"{PAPER}:mixed_at_18", unit="%", bound="at most", tolerance=0,
+            "memory_a4500_18",
+            "at 10 layers per block, 32×32×18, its bytes are below backprop's, in percent of them",
+            "§6.3, Fig. 2",
+            printed=100,
+            measured=f"{PAPER}:mixed_at_18",
+            unit="%",
+            bound="at most",
+            tolerance=0,
         ),
         figure(
-            "phases_apart", "at 10 layers per block, 32×32×8, its phases share no activations: its bytes are the 4/9 "
+            "phases_apart",
+            "at 10 layers per block, 32×32×8, its phases share no activations: its bytes are the 4/9 "
             "of backprop's that VJPs by x need, and at most 15% more, for what does not grow with L; phases that are "
             "merged take 90%",
-            "§4.2, §6.5", printed=400 / 9, measured=f"{PAPER}:mixed_at_8", unit="%", bound="at most", tolerance=0.15,
+            "§4.2, §6.5",
+            printed=400 / 9,
+            measured=f"{PAPER}:mixed_at_8",
+            unit="%",
+            bound="at most",
+            tolerance=0.15,
         ),
         figure(
-            "memory_a4500_printed", "at 10 layers per block, 32×32×8, its bytes are half of backprop's, in percent",
-            "§6.3, Fig. 1", printed=50, measured=f"{PAPER}:mixed_at_8", unit="%", bound="at most", tolerance=0.05,
+            "memory_a4500_printed",
+            "at 10 layers per block, 32×32×8, its bytes are half of backprop's, in percent",
+            "§6.3, Fig. 1",
+            printed=50,
+            measured=f"{PAPER}:mixed_at_8",
+            unit="%",
+            bound="at most",
+            tolerance=0.05,
         ),
         figure(
-            "parameters", "the network of Fig. 2 has 200k parameters per layer per block, in percent of that",
-            "Fig. 2", printed=100, measured=f"{PAPER}:parameters", unit="%",
+            "parameters",
+            "the network of Fig. 2 has 200k parameters per layer per block, in percent of that",
+            "Fig. 2",
+            printed=100,
+            measured=f"{PAPER}:parameters",
+            unit="%",
         ),
     ),
-}  # fmt: skip
+}
 
 TORCH: dict[str, tuple[Claim, ...]] = {
     "backprop": (
-        _memory("torch", EVERYTHING, 1, bound="equal"), _work("torch"), _wide(2, "n²", "torch"), _heavy(),
+        _memory("torch", EVERYTHING, 1, bound="equal"),
+        _work("torch"),
+        _wide(2, "n²", "torch"),
+        _heavy(),
     ),
     "forward": (
         _memory(
-            "torch", DIRECTION, 1, ("backprop", 2.0), (16, 24, 32, 48, 64), options={"tangents": 4}, spec=NARROW,
+            "torch",
+            DIRECTION,
+            1,
+            ("backprop", 2.0),
+            (16, 24, 32, 48, 64),
+            options={"tangents": 4},
+            spec=NARROW,
         ),
         _work("torch", 2, spec=FEW, options={"tangents": 1000}, sizes=(16, 32, 64, 128, 256)),
         _heavy(2, options={"tangents": 1000}),
     ),
     "projected_forward": (
-        _memory("torch", DIRECTION, 1, ("backprop", 4.0)), _work("torch"), _wide(2, "n²", "torch"), _heavy(),
+        _memory("torch", DIRECTION, 1, ("backprop", 4.0)),
+        _work("torch"),
+        _wide(2, "n²", "torch"),
+        _heavy(),
     ),
     "reversible": (
         _memory("torch", "memory grows with L by the gradients only, linearly", 1, ("backprop", 8.0), UNDOING),
-        _work("torch"), _wide(2, "n²", "torch"), _heavy(),
+        _work("torch"),
+        _wide(2, "n²", "torch"),
+        _heavy(),
     ),
     "moonwalk": (
-        _memory("torch", "memory grows with L by the gradients only, linearly", 1, ("backprop", 4.0)), _work("torch"),
-        _wide(3, "n³", "torch", options={"tangents": 1000}), _heavy(),
+        _memory("torch", "memory grows with L by the gradients only, linearly", 1, ("backprop", 4.0)),
+        _work("torch"),
+        _wide(3, "n³", "torch", options={"tangents": 1000}),
+        _heavy(),
     ),
     "moonwalk_mixed": (
-        _memory("torch", MX, 1, ("backprop", 4.0), WALKING), _unit("torch", 6.0), _work("torch"),
-        _wide(2, "n²", "torch"), _heavy(),
+        _memory("torch", MX, 1, ("backprop", 4.0), WALKING),
+        _unit("torch", 6.0),
+        _work("torch"),
+        _wide(2, "n²", "torch"),
+        _heavy(),
     ),
-}  # fmt: skip
+}
 
 PROMISES = {"jax": joined(JAX, counted("jax")), "torch": joined(TORCH, counted("torch"))}
 """Framework -> method -> its claims about memory, work and counts."""

@@ -135,9 +135,11 @@ def mixed(spec: Any, *, framework: str, vijp: str, **_: Any) -> dict[str, Calls]
     if vijp == "solve":
         vjps += spec.batch * sum(chain.outputs[: layers - unused])
     return {
-        "layer": Calls(layers + evaluations, 0, chain.number("tanh") + vjps), "pull": Calls(layers),
-        "inverse": inverse, "head": Calls(2, 0, 2),
-    }  # fmt: skip
+        "layer": Calls(layers + evaluations, 0, chain.number("tanh") + vjps),
+        "pull": Calls(layers),
+        "inverse": inverse,
+        "head": Calls(2, 0, 2),
+    }
 
 
 def _parameters(spec: Any) -> int:
@@ -160,15 +162,19 @@ def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
         "forward": counted("forward", "pushes a tangent through every layer for each parameter", "§3.2"),
         "projected_forward": counted("pushed", tangent, "§3.3"),
         "reversible": counted(
-            "reversible", "evaluates every layer, then its inverse, and pulls it back once", "RevBackprop",
+            "reversible",
+            "evaluates every layer, then its inverse, and pulls it back once",
+            "RevBackprop",
             where={"submersive": 0},
         ),
         "moonwalk": counted(
-            "moonwalk", "pushes a tangent through every layer for each number of x, then walks through the layers once",
+            "moonwalk",
+            "pushes a tangent through every layer for each number of x, then walks through the layers once",
             "Algorithm 1, §4.1",
         ),
         "moonwalk_mixed": counted(
-            "mixed", "evaluates and pulls back every layer once, then walks through the layers once",
+            "mixed",
+            "evaluates and pulls back every layer once, then walks through the layers once",
             "Algorithm 1, §4.2",
         ),
-    }  # fmt: skip
+    }

@@ -23,9 +23,25 @@ from gradgate.references.invertible.matrices import Linear, Submersion, right_so
 from gradgate.references.invertible.residual import Residual
 
 __all__ = [
-    "LAYERS", "NOT_INVERTIBLE", "PARAMETRISED", "SLOPE", "Coupling", "Downsampling", "Elementwise", "Layer", "Linear",
-    "NotInvertible", "Shape", "Step", "Submersion", "Vjp", "in_layer", "named", "vijp_by_solve", "vijp_of_inverse",
-]  # fmt: skip
+    "LAYERS",
+    "NOT_INVERTIBLE",
+    "PARAMETRISED",
+    "SLOPE",
+    "Coupling",
+    "Downsampling",
+    "Elementwise",
+    "Layer",
+    "Linear",
+    "NotInvertible",
+    "Shape",
+    "Step",
+    "Submersion",
+    "Vjp",
+    "in_layer",
+    "named",
+    "vijp_by_solve",
+    "vijp_of_inverse",
+]
 SLOPE = 0.2
 """The slope of the leaky ReLU, left of 0."""
 FLAT = 2.0**-12
@@ -46,11 +62,14 @@ class Coupling(Layer):
     affine: bool = False
 
     nets: ClassVar[Mapping[str, str]] = {
-        "_ahead": "layer", "_back": "inverse", "push": "layer", "pull_x": "pull",
-    }  # fmt: skip
+        "_ahead": "layer",
+        "_back": "inverse",
+        "push": "layer",
+        "pull_x": "pull",
+    }
 
     @property
-    def kept(self) -> int:
+    def first_channels(self) -> int:
         """Channels of x1."""
         return self.shape.channels // 2
 
@@ -113,10 +132,10 @@ class Coupling(Layer):
         return (shift, 0.5 * self.xp.tanh(self.residual(p["scale"], x1))) if self.affine else (shift,)
 
     def _split(self, x: Any) -> tuple[Any, Any]:
-        return x[..., : self.kept], x[..., self.kept :]
+        return x[..., : self.first_channels], x[..., self.first_channels :]
 
     def _parts(self, y: Any) -> tuple[Any, Any]:
-        cut = self.shape.channels - self.kept
+        cut = self.shape.channels - self.first_channels
         return y[..., :cut], y[..., cut:]
 
     def _join(self, first: Any, second: Any) -> Any:

@@ -251,13 +251,13 @@ class InvertibleProblem(Problem):
     def blocks(self) -> tuple[Block, ...]:
         """The chain, block by block."""
 
-        def told(layers: dict[str, Layer]) -> dict[str, Layer]:
+        def reporting(layers: dict[str, Layer]) -> dict[str, Layer]:
             return {key: dataclasses.replace(layer, on_call=self.on_call) for key, layer in layers.items()}
 
         spec, found = self.spec, []
         for k in range(spec.blocks):
             unit, after = spec.block_unit(k, self.backend), spec.after(k, self.backend)
-            found.append(Block(f"block{k}", told(unit), told(after)))
+            found.append(Block(f"block{k}", reporting(unit), reporting(after)))
         return tuple(found)
 
     @property

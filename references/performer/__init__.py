@@ -41,13 +41,19 @@ def ragged(spec: Any) -> Sequence[int]:
 
 
 CHUNK = Option(
-    "chunk", "an integer of at least 1", ragged, illegal=(0, -1, 1.5, None, "all", True),
+    "chunk",
+    "an integer of at least 1",
+    ragged,
+    illegal=(0, -1, 1.5, None, "all", True),
     usual=lambda spec: min(64, spec.length),
-)  # fmt: skip
+)
 PREFIX_SUM = Option(
-    "prefix_sum", "explicit, iterative, matrix or block", lambda spec: PREFIX_SUMS, illegal=("parallel", 1, None),
+    "prefix_sum",
+    "explicit, iterative, matrix or block",
+    lambda spec: PREFIX_SUMS,
+    illegal=("parallel", 1, None),
     usual=lambda spec: "block",
-)  # fmt: skip
+)
 EVERY = Option("every", "an integer of at least 1", lambda spec: (1, 2), illegal=(0, -2, 1.5, None, True))
 TERM = Option("term", "all, key, query or suffix", lambda spec: TERMS, illegal=("value", 3, None))
 
@@ -65,29 +71,40 @@ REASONS = {
 
 
 VALUE = Claim(
-    "value", "value", "returns the loss of plain evaluation, but for the rounding of rebuilt states", "contract",
+    "value",
+    "value",
+    "returns the loss of plain evaluation, but for the rounding of rebuilt states",
+    "contract",
     settings={"kappa": KAPPA_OF_ROUNDING},
-)  # fmt: skip
+)
 """For methods whose backward pass computes each slice's share of the loss."""
 BFLOAT16 = Claim(
-    "gradient_bfloat16", "gradient", "equals the gradient of backprop in bfloat16", "§3",
+    "gradient_bfloat16",
+    "gradient",
+    "equals the gradient of backprop in bfloat16",
+    "§3",
     settings={"dtype": "bfloat16", "kappa": 16.0, "rounding": ""},
-)  # fmt: skip
+)
 SUBTRACTING = (
     VALUE,
     BFLOAT16,
     Claim(
-        "stability", "stability", "states rebuilt token by token lose no more than the last one's rounding", "§4.2",
-        where={"sharpness": (0.1, 0.5, 1.0, 10.0)}, settings={"options": {"chunk": 1}},
+        "stability",
+        "stability",
+        "states rebuilt token by token lose no more than the last one's rounding",
+        "§4.2",
+        where={"sharpness": (0.1, 0.5, 1.0, 10.0)},
+        settings={"options": {"chunk": 1}},
     ),
-)  # fmt: skip
+)
 REBUILT = Claim(
-    "stability", "stability",
+    "stability",
+    "stability",
     "states rebuilt block by block lose no more than the last one's rounding; at sharpness 3, which is left out here, "
     "subtraction loses them: see stability_sharp of slim",
     "§4.2",
     where={"sharpness": (0.1, 0.5, 1.0, 10.0)},
-)  # fmt: skip
+)
 REVERSIBLE = {"residual": "reversible"}
 """The problems whose layers can be undone."""
 UNDONE = (
@@ -95,24 +112,38 @@ UNDONE = (
     *(dataclasses.replace(claim, where={**claim.where, **REVERSIBLE}, source="§5") for claim in (BFLOAT16, REBUILT)),
 )
 SHARPEST = Claim(
-    "stability_sharp", "stability", "loses twelve bits at most with FAVOR+ at sharpness 3", "§4.2", "refuted", LOST,
-    where={"sharpness": SHARP}, settings=TWELVE_BITS,
-)  # fmt: skip
+    "stability_sharp",
+    "stability",
+    "loses twelve bits at most with FAVOR+ at sharpness 3",
+    "§4.2",
+    "refuted",
+    LOST,
+    where={"sharpness": SHARP},
+    settings=TWELVE_BITS,
+)
 KEEPING = Claim(
-    "stability", "stability", "with every state kept, keeps its digits where subtraction loses them",
-    "beyond the paper", settings={"options": {"every": 1}},
-)  # fmt: skip
+    "stability",
+    "stability",
+    "with every state kept, keeps its digits where subtraction loses them",
+    "beyond the paper",
+    settings={"options": {"every": 1}},
+)
 PRINTED_TERMS = tuple(
     Claim(
-        name, "gradient", f"the block backward is right with its {what} as printed", "App. B",
-        "refuted", REASONS[term], settings={"dtype": "float64", "options": {"term": term}},
+        name,
+        "gradient",
+        f"the block backward is right with its {what} as printed",
+        "App. B",
+        "refuted",
+        REASONS[term],
+        settings={"dtype": "float64", "options": {"term": term}},
     )
     for name, term, what in (
         ("printed_key", "key", "gradient of K̃"),
         ("printed_query", "query", "gradient of Q̃"),
         ("printed_suffix", "suffix", "suffix sums"),
     )
-)  # fmt: skip
+)
 
 PRINTED_SUFFIX = tuple(
     Claim(name, name, statement, "contract", settings={"kappa": TWELVE_BITS["kappa"]})
@@ -121,7 +152,7 @@ PRINTED_SUFFIX = tuple(
         ("jit", "gives the same gradient under jax.jit as without, but for twelve bits"),
         ("vmap", "vectorised over parameters, gives each one's gradient, but for twelve bits"),
     )
-)  # fmt: skip
+)
 """App. B's printed suffix sums are a total less a prefix sum, so they lose digits that no noise of the right gradient
 shows: 57 times the noise was measured on one problem."""
 
@@ -132,36 +163,67 @@ def _methods(framework: str) -> tuple[Method, ...]:
     return (
         declare("full", *ORACLE_CLAIMS),
         declare(
-            "full_iterative", options=(PREFIX_SUM,), kappa=KAPPA_OF_ROUNDING, rounding=SUBTRACTED,
-            source="§4.2, Table 2; App. B mended", replaced=(REBUILT,),
+            "full_iterative",
+            options=(PREFIX_SUM,),
+            kappa=KAPPA_OF_ROUNDING,
+            rounding=SUBTRACTED,
+            source="§4.2, Table 2; App. B mended",
+            replaced=(REBUILT,),
         ),
         declare(
-            "slim", SHARPEST, options=(CHUNK, PREFIX_SUM), kappa=KAPPA_OF_ROUNDING, rounding=SUBTRACTED,
-            source="§3, Algorithms 1 and 2; App. B mended", replaced=SUBTRACTING,
+            "slim",
+            SHARPEST,
+            options=(CHUNK, PREFIX_SUM),
+            kappa=KAPPA_OF_ROUNDING,
+            rounding=SUBTRACTED,
+            source="§3, Algorithms 1 and 2; App. B mended",
+            replaced=SUBTRACTING,
         ),
         declare(
-            "slim_checkpointed", options=(CHUNK, PREFIX_SUM), kappa=KAPPA_OF_ROUNDING, rounding=SUBTRACTED,
-            source="§5", replaced=SUBTRACTING,
+            "slim_checkpointed",
+            options=(CHUNK, PREFIX_SUM),
+            kappa=KAPPA_OF_ROUNDING,
+            rounding=SUBTRACTED,
+            source="§5",
+            replaced=SUBTRACTING,
         ),
         declare(
-            "slim_reversible", module=f"in_{framework}.reversible", options=(CHUNK,), kappa=KAPPA_OF_ROUNDING,
-            rounding=SUBTRACTED, source="§5", where=REVERSIBLE, replaced=UNDONE,
+            "slim_reversible",
+            module=f"in_{framework}.reversible",
+            options=(CHUNK,),
+            kappa=KAPPA_OF_ROUNDING,
+            rounding=SUBTRACTED,
+            source="§5",
+            where=REVERSIBLE,
+            replaced=UNDONE,
         ),
         declare("slim_kept", options=(CHUNK, PREFIX_SUM, EVERY), source="beyond the paper", replaced=(KEEPING,)),
         printed(
-            "block_printed", *PRINTED_TERMS, options=(TERM,), source="App. B", declared_reason=REASONS["all"],
+            "block_printed",
+            *PRINTED_TERMS,
+            options=(TERM,),
+            source="App. B",
+            declared_reason=REASONS["all"],
             replaced=PRINTED_SUFFIX,
         ),
         printed("one_by_one_printed", source="App. B", declared_reason=REASONS["key"]),
-    )  # fmt: skip
+    )
 
 
 def _shape(L: int, s: int, k: int, d: int, rest: str, M: int = 0, **more: Any) -> dict[str, Any]:
     feature_map, norm, task = rest.split()
     return {
-        "length": L, "layers": s, "heads": k, "head_width": d, "features": M, "feature_map": feature_map, "norm": norm,
-        "task": task, "vocabulary": 2 + (L * s) % 5, **more,
-    }  # fmt: skip
+        "length": L,
+        "layers": s,
+        "heads": k,
+        "head_width": d,
+        "features": M,
+        "feature_map": feature_map,
+        "norm": norm,
+        "task": task,
+        "vocabulary": 2 + (L * s) % 5,
+        **more,
+    }
 
 
 # Every pair of two settings of feature map, norm and task occurs, and every size at its edge. But d_model is never 2:
@@ -194,15 +256,27 @@ STRESS = (
 )
 
 MEASURED = {
-    "dtype": "float32", "length": 256, "layers": 3, "heads": 4, "head_width": 16, "expansion": 4, "vocabulary": 256,
-}  # fmt: skip
+    "dtype": "float32",
+    "length": 256,
+    "layers": 3,
+    "heads": 4,
+    "head_width": 16,
+    "expansion": 4,
+    "vocabulary": 256,
+}
 
 TRIAL = Trial(
     clever="slim_kept",
     lossy="slim",
     leaves=(
-        "embedding", "head.b", "head.w", "layers.attention.value", "layers.feed_forward.w1", "layers.feed_forward.b2",
-        "layers.norms.gain2", "layers.norms.shift2",
+        "embedding",
+        "head.b",
+        "head.w",
+        "layers.attention.value",
+        "layers.feed_forward.w1",
+        "layers.feed_forward.b2",
+        "layers.norms.gain2",
+        "layers.norms.shift2",
     ),
     turns=("head.w", "layers.feed_forward.w1", "layers.norms.shift2"),
     target="targets",
@@ -210,7 +284,7 @@ TRIAL = Trial(
     single=("length",),
     large=("params.feed_forward.w1", 8.0),
     ragged=("length", "chunk"),
-)  # fmt: skip
+)
 
 FAMILY = Family(
     name="performer",

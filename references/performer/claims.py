@@ -35,64 +35,109 @@ def _memory(name: str, statement: str, sizes: tuple[int, ...], exponent: float, 
 def _laws(sizes: tuple[int, ...], spec: dict[str, Any], chunk: int, chunked: tuple[int, ...]) -> tuple[Claim, ...]:
     return (
         _memory(
-            "memory_law", f"at a chunk of {chunk} its temporary memory does not grow with L, which only the tokens do",
-            sizes, 0, spec=spec, options={"chunk": chunk},
+            "memory_law",
+            f"at a chunk of {chunk} its temporary memory does not grow with L, which only the tokens do",
+            sizes,
+            0,
+            spec=spec,
+            options={"chunk": chunk},
         ),
         _memory(
-            "memory_law_chunk", "its temporary memory grows linearly with C at most, here C = L/4", chunked, 1,
-            spec=spec, options="gradgate.references.performer.claims:quarter",
+            "memory_law_chunk",
+            "its temporary memory grows linearly with C at most, here C = L/4",
+            chunked,
+            1,
+            spec=spec,
+            options="gradgate.references.performer.claims:quarter",
         ),
         work_law(
-            "work_law", "at a fixed chunk its FLOPs grow linearly with L", "§3.4", variable="length", sizes=sizes,
-            exponent=1, spec=spec, options={"chunk": chunk},
+            "work_law",
+            "at a fixed chunk its FLOPs grow linearly with L",
+            "§3.4",
+            variable="length",
+            sizes=sizes,
+            exponent=1,
+            spec=spec,
+            options={"chunk": chunk},
         ),
-    )  # fmt: skip
+    )
 
 
 def _full(sizes: tuple[int, ...], spec: dict[str, Any]) -> tuple[Claim, ...]:
     return (
         _memory(
-            "memory_law", "temporary memory grows linearly with L: every activation is stored", sizes, 1, bound="equal",
-            spec=spec, source="Table 1",
+            "memory_law",
+            "temporary memory grows linearly with L: every activation is stored",
+            sizes,
+            1,
+            bound="equal",
+            spec=spec,
+            source="Table 1",
         ),
         work_law(
-            "work_law", "its FLOPs grow linearly with L", "Table 1", variable="length", sizes=sizes, exponent=1,
+            "work_law",
+            "its FLOPs grow linearly with L",
+            "Table 1",
+            variable="length",
+            sizes=sizes,
+            exponent=1,
             spec=spec,
         ),
-    )  # fmt: skip
+    )
 
 
 def _checkpointed(sizes: tuple[int, ...], spec: dict[str, Any], chunk: int) -> tuple[Claim, ...]:
     """Of methods that run a slice's layers again, or undo them."""
     return (
         _memory(
-            "memory_law", f"at a chunk of {chunk} its temporary memory does not grow with L", sizes, 0, spec=spec,
-            options={"chunk": chunk}, source="§5",
+            "memory_law",
+            f"at a chunk of {chunk} its temporary memory does not grow with L",
+            sizes,
+            0,
+            spec=spec,
+            options={"chunk": chunk},
+            source="§5",
         ),
-    )  # fmt: skip
+    )
 
 
 STATES = "2·s·d_model·(M+1) numbers hold 𝓑 and 𝓖, in percent of what they are"
 WORK = "no more work than two forward passes, one backward pass and L·s·M·(d+1)·k additions, in percent of that,"
 SHARED = (
     figure(
-        "states_printed", f"{STATES}, at M = d = 64, d_model = 1024, s = 3", "§3.4", printed=100,
-        measured=f"{PAPER}:states_square", unit="%", tolerance=1e-6,
+        "states_printed",
+        f"{STATES}, at M = d = 64, d_model = 1024, s = 3",
+        "§3.4",
+        printed=100,
+        measured=f"{PAPER}:states_square",
+        unit="%",
+        tolerance=1e-6,
     ),
     figure(
-        "states_printed_general", f"{STATES}, at M = 16, d = 64, d_model = 1024, s = 3", "§3.4", printed=100,
-        measured=f"{PAPER}:states_favor", unit="%", tolerance=1e-6, expected="refuted",
+        "states_printed_general",
+        f"{STATES}, at M = 16, d = 64, d_model = 1024, s = 3",
+        "§3.4",
+        printed=100,
+        measured=f"{PAPER}:states_favor",
+        unit="%",
+        tolerance=1e-6,
+        expected="refuted",
         declared_reason="D1 = M(d+1)k of §3.1 gives 2·s·M·(d_model + k); d_model·(M+1) is that where M = d only",
     ),
-)  # fmt: skip
+)
 
 
 def _depth(name: str, statement: str, source: str, printed: float, measured: str) -> Claim:
     """A claim about parallel time, the longest chain of operations: what a second doubling adds over the first."""
     return figure(
-        name, f"{statement}: what a second doubling adds to the longest chain of operations, over the first", source,
-        printed=printed, measured=f"{DEPTH}:{measured}", unit="times", tolerance=0.01,
-    )  # fmt: skip
+        name,
+        f"{statement}: what a second doubling adds to the longest chain of operations, over the first",
+        source,
+        printed=printed,
+        measured=f"{DEPTH}:{measured}",
+        unit="times",
+        tolerance=0.01,
+    )
 
 
 LINEAR, LEVELS = 2.0, 1.0
@@ -116,30 +161,56 @@ JAX: dict[str, tuple[Claim, ...]] = {
         figure(
             "discrepancy",
             "in float32 its gradient at C = 64 is the full algorithm's but for 1e-5, here at configuration I",
-            "§4.2, Fig. 2", printed=1e-5, measured=f"{PAPER}:discrepancy_at_64", unit="relative", bound="at most",
+            "§4.2, Fig. 2",
+            printed=1e-5,
+            measured=f"{PAPER}:discrepancy_at_64",
+            unit="relative",
+            bound="at most",
         ),
         figure(
             "memory_one_token",
             "at C = 1, L = 16384 its bytes are those of a run of length 1 and two states, to within 10%, in percent",
-            "§3.4", printed=100, measured=f"{PAPER}:one_token", unit="%", bound="at most", tolerance=0.1,
+            "§3.4",
+            printed=100,
+            measured=f"{PAPER}:one_token",
+            unit="%",
+            bound="at most",
+            tolerance=0.1,
         ),
         figure(
-            "work", f"{WORK} at C = 512, L = 4096, d_model = 1024", "§3.4", printed=100,
-            measured=f"{PAPER}:work_at_512", unit="%", bound="at most", tolerance=0.01,
+            "work",
+            f"{WORK} at C = 512, L = 4096, d_model = 1024",
+            "§3.4",
+            printed=100,
+            measured=f"{PAPER}:work_at_512",
+            unit="%",
+            bound="at most",
+            tolerance=0.01,
         ),
         figure(
-            "work_one_token", f"{WORK} at C = 1 too", "§3.4", printed=100,
-            measured=f"{PAPER}:work_at_1", unit="%", bound="at most", tolerance=0.01,
+            "work_one_token",
+            f"{WORK} at C = 1 too",
+            "§3.4",
+            printed=100,
+            measured=f"{PAPER}:work_at_1",
+            unit="%",
+            bound="at most",
+            tolerance=0.01,
         ),
     ),
     "slim_checkpointed": _checkpointed(LONG, LARGE, 64),
     "slim_kept": (
         _memory(
-            "memory_law", "with a chunk of 64 and every state kept, memory grows with L, by s·D1 numbers per slice",
-            LONG, 1, spec=LARGE, options={"chunk": 64, "every": 1}, source=OURS,
+            "memory_law",
+            "with a chunk of 64 and every state kept, memory grows with L, by s·D1 numbers per slice",
+            LONG,
+            1,
+            spec=LARGE,
+            options={"chunk": 64, "every": 1},
+            source=OURS,
         ),
     ),
-}  # fmt: skip
+}
 
 TORCH: dict[str, tuple[Claim, ...]] = {
     "full": _full(SHORT, EAGER),
@@ -149,11 +220,16 @@ TORCH: dict[str, tuple[Claim, ...]] = {
     "slim_reversible": _checkpointed(SHORT, {**EAGER, "residual": "reversible"}, 4),
     "slim_kept": (
         _memory(
-            "memory_law", "with a chunk of 4 and every state kept, memory grows with L, by s·D1 numbers per slice",
-            SHORT, 1, spec=EAGER, options={"chunk": 4, "every": 1}, source=OURS,
+            "memory_law",
+            "with a chunk of 4 and every state kept, memory grows with L, by s·D1 numbers per slice",
+            SHORT,
+            1,
+            spec=EAGER,
+            options={"chunk": 4, "every": 1},
+            source=OURS,
         ),
     ),
-}  # fmt: skip
+}
 
 PROMISES = {"jax": joined(JAX, counted("jax")), "torch": joined(TORCH, counted("torch"))}
 """Framework -> method -> its claims about memory, work and counts."""

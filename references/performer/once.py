@@ -33,7 +33,7 @@ def gelu_once(backend: Backend, formula: Callable[[Any, Any], Any], xp: Any, x: 
 
         return jax.checkpoint(functools.partial(formula, xp))(x)
     if backend == "torch":
-        from gradgate.references.performer.in_torch.gelu import Gelu
+        from gradgate.references.performer.gelu_torch import Gelu
 
         return Gelu.apply(x)
     return formula(xp, x)

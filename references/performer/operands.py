@@ -49,9 +49,14 @@ def form_of(chunk: int, features: int, width: int) -> str:
 
 
 def how(
-    shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...], feature_map: str | Callable[..., Any],
-    projection: tuple[int, ...] | None, chunk: int, normalise: bool, causal: bool,
-) -> How:  # fmt: skip
+    shapes: tuple[tuple[int, ...], ...],
+    dtypes: tuple[str, ...],
+    feature_map: str | Callable[..., Any],
+    projection: tuple[int, ...] | None,
+    chunk: int,
+    normalise: bool,
+    causal: bool,
+) -> How:
     """How a call is computed.
 
     Args:

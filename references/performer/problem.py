@@ -126,16 +126,23 @@ class PerformerSpec(Spec):
 
         layers = {
             "attention": {
-                "query": dense(D, D, self.sharpness), "key": dense(D, D, self.sharpness), "value": dense(D, D),
+                "query": dense(D, D, self.sharpness),
+                "key": dense(D, D, self.sharpness),
+                "value": dense(D, D),
             },
             "norms": {
-                "gain1": Normal((s, D), 0.1, 1.0), "shift1": Normal((s, D), 0.1),
-                "gain2": Normal((s, D), 0.1, 1.0), "shift2": Normal((s, D), 0.1),
+                "gain1": Normal((s, D), 0.1, 1.0),
+                "shift1": Normal((s, D), 0.1),
+                "gain2": Normal((s, D), 0.1, 1.0),
+                "shift2": Normal((s, D), 0.1),
             },
             "feed_forward": {
-                "w1": dense(D, H, self.scale), "b1": Normal((s, H), 0.1), "w2": dense(H, D), "b2": Normal((s, D), 0.1),
+                "w1": dense(D, H, self.scale),
+                "b1": Normal((s, H), 0.1),
+                "w2": dense(H, D),
+                "b2": Normal((s, D), 0.1),
             },
-        }  # fmt: skip
+        }
         if self.residual == "gated":
             weights, shifts = dense(D, D), Normal((s, D), 0.1)
             layers["gates"] = {"w1": weights, "b1": shifts, "w2": weights, "b2": shifts}

@@ -46,8 +46,12 @@ WINDOW = Option(
     usual=lambda spec: min(16, spec.length),
 )
 INSTANCES = Option(
-    "instances", "an integer of at least 1", ragged, illegal=(0, -1, 1.5, "all", True), usual=lambda spec: 7 * 8,
-)  # fmt: skip
+    "instances",
+    "an integer of at least 1",
+    ragged,
+    illegal=(0, -1, 1.5, "all", True),
+    usual=lambda spec: 7 * 8,
+)
 """How many VJPs run at once. The usual value is the paper's 7 instances on each of 8 GPUs (§4.5)."""
 DEVICES = Option(
     "devices",
@@ -100,26 +104,39 @@ QUADRATIC = _counts("runs (1+T)T/2 VJPs of A and of B, and T of C, per layer", "
 CUT = "backprop through the graph cut at lag T̄"
 TRUNCATED = (
     Claim(
-        "gradient_full_window", "gradient", "equals backprop when the window covers the sequence", "Eq. 7",
+        "gradient_full_window",
+        "gradient",
+        "equals backprop when the window covers the sequence",
+        "Eq. 7",
         settings={"dtype": "float64", "oracle": "loss", "covering": "window"},
     ),
     _counts("runs T̄T − T̄(T̄−1)/2 VJPs of A and of B per layer", "§4.3, sign mended", "truncated_count"),
     _counts(
-        "runs T̄T + T̄(T̄−1)/2 VJPs of A and of B per layer", "§4.3 as printed", "truncated_count_printed",
-        name="vjp_count_printed", expected="refuted",
+        "runs T̄T + T̄(T̄−1)/2 VJPs of A and of B per layer",
+        "§4.3 as printed",
+        "truncated_count_printed",
+        name="vjp_count_printed",
+        expected="refuted",
         declared_reason="the sign: 10,000 tokens and T̄ = 2,000 save the paper's own 64% only with a minus",
     ),
-)  # fmt: skip
+)
 PRINTED = (
     Claim(
-        "gradient_one_layer", "gradient", "equals backprop for one layer", "Prop. 2",
-        where={"layers": 1}, settings={"dtype": "float64"},
+        "gradient_one_layer",
+        "gradient",
+        "equals backprop for one layer",
+        "Prop. 2",
+        where={"layers": 1},
+        settings={"dtype": "float64"},
     ),
     Claim(
-        "gradient_last_layer", "gradient", "equals backprop in the last layer's parameters", "Prop. 3, Eq. 6",
+        "gradient_last_layer",
+        "gradient",
+        "equals backprop in the last layer's parameters",
+        "Prop. 3, Eq. 6",
         settings={"dtype": "float64", "leaves": "last_layer"},
     ),
-)  # fmt: skip
+)
 SHARDED: dict[str, dict[str, Any]] = {
     "jax": {"sharded": f"{HERE}.in_jax.distributed:on_profile"},
     "torch": {
@@ -132,9 +149,12 @@ SHARDED: dict[str, dict[str, Any]] = {
 
 def _own_layers(framework: str) -> Claim:
     return Claim(
-        "own_layers", "own_layers", "each device holds the parameters and gradients of its own layers only",
-        "§4.4, Alg. 1", settings={"residency": f"{HERE}.in_{framework}.distributed:residency"},
-    )  # fmt: skip
+        "own_layers",
+        "own_layers",
+        "each device holds the parameters and gradients of its own layers only",
+        "§4.4, Alg. 1",
+        settings={"residency": f"{HERE}.in_{framework}.distributed:residency"},
+    )
 
 
 def _methods(framework: str) -> tuple[Method, ...]:
@@ -143,29 +163,52 @@ def _methods(framework: str) -> tuple[Method, ...]:
         declare("backprop", LINEAR, *ORACLE_CLAIMS),
         declare("adjoint_sharding", QUADRATIC, source="Prop. 2, Alg. 1–4; Prop. 3 mended"),
         declare(
-            "adjoint_sharding_printed", QUADRATIC, *PRINTED, module=f"paper.as_printed_{framework}",
-            source="Prop. 3, Eq. 6", expected="refuted",
+            "adjoint_sharding_printed",
+            QUADRATIC,
+            *PRINTED,
+            module=f"paper.as_printed_{framework}",
+            source="Prop. 3, Eq. 6",
+            expected="refuted",
             declared_reason="every layer is fed dl/dy_K: the paths through the layers above it are missing",
         ),
         declare(
-            "adjoint_truncated", *TRUNCATED, options=(WINDOW,), disclaims=("second_order",), oracle="cut_loss",
-            gradient=CUT, source="Eq. 7",
+            "adjoint_truncated",
+            *TRUNCATED,
+            options=(WINDOW,),
+            disclaims=("second_order",),
+            oracle="cut_loss",
+            gradient=CUT,
+            source="Eq. 7",
         ),
         declare("reverse_recurrence", LINEAR, options=(CHUNK,), source="beyond the paper"),
         declare(
-            "adjoint_parallel", QUADRATIC, module=f"in_{framework}.parallel", options=(INSTANCES,), source="§4.5",
+            "adjoint_parallel",
+            QUADRATIC,
+            module=f"in_{framework}.parallel",
+            options=(INSTANCES,),
+            source="§4.5",
         ),
         declare("associative_scan", LINEAR, module=f"in_{framework}.parallel", source="beyond the paper"),
         declare(
-            "adjoint_distributed", QUADRATIC, _own_layers(framework), module=f"in_{framework}.distributed",
-            options=(DEVICES,), source="§4.4, Alg. 1–4", **SHARDED[framework],
+            "adjoint_distributed",
+            QUADRATIC,
+            _own_layers(framework),
+            module=f"in_{framework}.distributed",
+            options=(DEVICES,),
+            source="§4.4, Alg. 1–4",
+            **SHARDED[framework],
         ),
         declare(
-            "adjoint_distributed_truncated", *TRUNCATED[:2], module=f"in_{framework}.distributed",
-            options=(DEVICES, WINDOW), source="Alg. 4", oracle="cut_loss", gradient=CUT,
+            "adjoint_distributed_truncated",
+            *TRUNCATED[:2],
+            module=f"in_{framework}.distributed",
+            options=(DEVICES, WINDOW),
+            source="Alg. 4",
+            oracle="cut_loss",
+            gradient=CUT,
             **{**SHARDED[framework], "disclaims": ("second_order", *(("vmap",) if framework == "torch" else ()))},
         ),
-    )  # fmt: skip
+    )
 
 
 def _shape(
@@ -173,9 +216,19 @@ def _shape(
 ) -> dict[str, Any]:
     activation, norm, head = rest.split()
     return {
-        "structure": structure, "length": T, "layers": K, "state": N, "width": P, "batch": batch, "depth": depth,
-        "maps": maps, "activation": activation, "norm": norm, "head": head, "vocabulary": 2 + (T * K) % 5,
-    }  # fmt: skip
+        "structure": structure,
+        "length": T,
+        "layers": K,
+        "state": N,
+        "width": P,
+        "batch": batch,
+        "depth": depth,
+        "maps": maps,
+        "activation": activation,
+        "norm": norm,
+        "head": head,
+        "vocabulary": 2 + (T * K) % 5,
+    }
 
 
 # Every size occurs at its edge, and every pair of two settings of structure, maps, norm, head, activation and depth.
@@ -208,15 +261,28 @@ STRESS = (
 )
 
 MEASURED = {
-    "dtype": "float32", "structure": "diagonal", "length": 256, "layers": 4, "state": 16, "width": 32, "batch": 8,
+    "dtype": "float32",
+    "structure": "diagonal",
+    "length": 256,
+    "layers": 4,
+    "state": 16,
+    "width": 32,
+    "batch": 8,
     "vocabulary": 64,
-}  # fmt: skip
+}
 
 TRIAL = Trial(
     clever="reverse_recurrence",
     lossy="reverse_recurrence",
     leaves=(
-        "embedding", "head", "layers.A.b0", "layers.A.w0", "layers.B.b0", "layers.B.w0", "layers.C.b0", "layers.C.w0",
+        "embedding",
+        "head",
+        "layers.A.b0",
+        "layers.A.w0",
+        "layers.B.b0",
+        "layers.B.w0",
+        "layers.C.b0",
+        "layers.C.w0",
     ),
     turns=("head", "layers.B.w0", "layers.C.b0", "layers.A.w0", "embedding"),
     coarse={"layers.A.w0": 0.2},
@@ -225,7 +291,7 @@ TRIAL = Trial(
     single=("length",),
     large=("params.layers.A.b", 4.5),
     ragged=("length", "chunk"),
-)  # fmt: skip
+)
 
 FAMILY = Family(
     name="state_space",

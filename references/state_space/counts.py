@@ -69,7 +69,8 @@ def claims(framework: str) -> dict[str, tuple[Claim, ...]]:
         "adjoint_parallel": (batched,),
         "associative_scan": counted("plain", plainly, OURS),
         "reverse_recurrence": counted(
-            "recurrence", "evaluates each net twice, and a third time in every slice but the last, per layer and token"
-            + more, OURS,
+            "recurrence",
+            "evaluates each net twice, and a third time in every slice but the last, per layer and token" + more,
+            OURS,
         ),
-    }  # fmt: skip
+    }

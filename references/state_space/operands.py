@@ -45,8 +45,11 @@ class How:
 
 
 def how(
-    shapes: dict[str, Shape | None], dtypes: dict[str, str], chunk: int | None, associative: bool,
-) -> How:  # fmt: skip
+    shapes: dict[str, Shape | None],
+    dtypes: dict[str, str],
+    chunk: int | None,
+    associative: bool,
+) -> How:
     """How a call is computed.
 
     Args:
@@ -148,7 +151,7 @@ def check_segments(segments: Shape, kind: str, x: Shape) -> None:
 
 def prepared(
     xp: Any, given: How, tokens: dict[str, Any], shared: Any, first: Any, repeated: Any, scaled: Any = None
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, Any]:
     """The operands of the recurrence for a chunk: decays, and what each token adds to the state.
 
     Args:

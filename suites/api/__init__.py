@@ -17,6 +17,8 @@ from gradgate._lazy import lookup
 if TYPE_CHECKING:
     from gradgate.references.errors import FloatsOnly, NotComposable, UsageError
     from gradgate.suites.court.court import Court
+    from gradgate.suites.engine.pytest_tests import parametrize
+    from gradgate.suites.engine.quick import check
     from gradgate.suites.pairs.approximate import order, within
     from gradgate.suites.pairs.draws import (
         Draw,
@@ -35,15 +37,13 @@ if TYPE_CHECKING:
     from gradgate.suites.pairs.laws import at_most, grows
     from gradgate.suites.pairs.modules import module_pair
     from gradgate.suites.pairs.pair import Pair
-    from gradgate.suites.pairs.pytest_tests import parametrize
-    from gradgate.suites.pairs.quick import check
     from gradgate.suites.watching.block import watch
 
 _PLACES = {
-    "check": "gradgate.suites.pairs.quick",
+    "check": "gradgate.suites.engine.quick",
     "Pair": "gradgate.suites.pairs.pair",
     "module_pair": "gradgate.suites.pairs.modules",
-    "parametrize": "gradgate.suites.pairs.pytest_tests",
+    "parametrize": "gradgate.suites.engine.pytest_tests",
     "Draw": "gradgate.suites.pairs.draws",
     "normal": "gradgate.suites.pairs.draws",
     "uniform": "gradgate.suites.pairs.draws",

@@ -17,7 +17,7 @@ def lookup(module: str, called: str, places: Mapping[str, str]) -> Callable[[str
         places: name -> the module that defines it.
     """
 
-    def found(name: str) -> Any:
+    def imported(name: str) -> Any:
         if name not in places:
             known = ", ".join(sorted(places))
             raise AttributeError(f"module {called!r} has no attribute {name!r}; it has {known}")
@@ -25,4 +25,4 @@ def lookup(module: str, called: str, places: Mapping[str, str]) -> Callable[[str
         setattr(sys.modules[module], name, value)
         return value
 
-    return found
+    return imported

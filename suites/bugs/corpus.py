@@ -84,9 +84,15 @@ def _unbroken(classes: tuple[tuple[str, str], ...]) -> Mapping[str, Mutant]:
             for base in (m for m in registry.family(family).methods if (m.name, m.framework) == (method, framework)):
                 name = f"{family}.{framework}.unbroken_{method}"
                 found[name] = Mutant(
-                    name, "the unbroken reference", "reference", family, framework, method,
-                    ("gradient_float64", "gradient_exact"), functools.partial(registry.load, base.implementation),
-                )  # fmt: skip
+                    name,
+                    "the unbroken reference",
+                    "reference",
+                    family,
+                    framework,
+                    method,
+                    ("gradient_float64", "gradient_exact"),
+                    functools.partial(registry.load, base.implementation),
+                )
     return found
 
 

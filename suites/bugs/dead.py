@@ -21,28 +21,38 @@ _RELU = "return xp.where(x > 0, x, xp.zeros_like(x))"
 
 BILEVEL = (
     *_bilevel(
-        "root_of_zero", "mixflow", "Adam's √v̂ is differentiated at v̂ = 0, where its derivative is infinite",
+        "root_of_zero",
+        "mixflow",
+        "Adam's √v̂ is differentiated at v̂ = 0, where its derivative is infinite",
         both=_O(_ROOT, "return xp.sqrt(x)"),
     ),
     *_bilevel(
-        "root_in_a_branch", "truncated_bptt",
+        "root_in_a_branch",
+        "truncated_bptt",
         "Adam's √v̂ is in a branch of a where that is not taken at 0; its infinite derivative times 0 is NaN",
         both=_O(_ROOT, "return xp.where(positive, xp.sqrt(x), xp.zeros_like(x))"),
     ),
     *_bilevel(
-        "root_shifted", "log_remat", "10^-30 is added under Adam's root, to make it differentiable at 0",
+        "root_shifted",
+        "log_remat",
+        "10^-30 is added under Adam's root, to make it differentiable at 0",
         both=_O(_ROOT, "return xp.sqrt(x + 1e-30)"),
     ),
     *_bilevel(
-        "step_by_sign", "mixflow", "Adam's step is divided by |m| and multiplied by it again: 0/0 for a dead unit",
+        "step_by_sign",
+        "mixflow",
+        "Adam's step is divided by |m| and multiplied by it again: 0/0 for a dead unit",
         both=_O(_STEP, f"m / abs(m) * abs({_STEP})"),
     ),
     *_bilevel(
-        "step_by_logarithm", "reverse_over_forward", "Adam's step is the exponential of a sum of logarithms: log 0",
+        "step_by_logarithm",
+        "reverse_over_forward",
+        "Adam's step is the exponential of a sum of logarithms: log 0",
         both=_O(_STEP, f"xp.exp(xp.log(abs({_STEP}))) * xp.sign(m)"),
     ),
     *_bilevel(
-        "clipped_by_its_norm", "mixflow",
+        "clipped_by_its_norm",
+        "mixflow",
         "a gradient is divided by its norm and multiplied by it again: 0/0 in a dead unit",
         both=_O(
             '(1 - b1) * g, state["m"], grad)',
@@ -50,16 +60,20 @@ BILEVEL = (
         ),
     ),
     *_bilevel(
-        "relu_in_a_branch", "truncated_bptt",
+        "relu_in_a_branch",
+        "truncated_bptt",
         "ReLU is exp log x, in a branch of a where that is not taken for x ≤ 0 and that has no value there",
         both=_M(_RELU, "return xp.where(x > 0, xp.exp(xp.log(x)), xp.zeros_like(x))"),
     ),
     *_bilevel(
-        "relu_by_infinity", "gradient_replay", "dead units are made by dividing by 0 and multiplying by 0",
+        "relu_by_infinity",
+        "gradient_replay",
+        "dead units are made by dividing by 0 and multiplying by 0",
         both=_M(_RELU, "return x / xp.astype(x > 0, x.dtype) * xp.astype(x > 0, x.dtype)"),
     ),
     *_bilevel(
-        "epsilon_dropped_going_back", "mixflow",
+        "epsilon_dropped_going_back",
+        "mixflow",
         "the derivative of Adam's step lacks ϵ: it is right unless √v̂ is small",
         source="torchopt: accelerated Adam's backward pass drops ϵ",
         both=(
@@ -77,7 +91,7 @@ BILEVEL = (
             ),
         ),
     ),
-)  # fmt: skip
+)
 
 _recurrence = functools.partial(bug, "state_space", method="reverse_recurrence", source="new")
 _COTANGENT = "        product = mu * h\n"
@@ -89,7 +103,8 @@ STATE_SPACE = (
         both=_P(_COTANGENT, "        product = mu * (h / self.xp.abs(h)) * self.xp.abs(h)\n"),
     ),
     *_recurrence(
-        name="zero_state_shifted", story="10^-30 is added to states, so that their logarithm exists at 0",
+        name="zero_state_shifted",
+        story="10^-30 is added to states, so that their logarithm exists at 0",
         both=_P(_COTANGENT, "        product = mu * (h + 1e-30)\n"),
     ),
     *_recurrence(
@@ -105,29 +120,34 @@ STATE_SPACE = (
         ),
     ),
     *_recurrence(
-        name="confident_logits", story="the head's exponentials are not scaled by the largest, and overflow",
-        source="Liger-Kernel#1329: 100% error on confident logits", kill=("stability", "gradient_float32"),
+        name="confident_logits",
+        story="the head's exponentials are not scaled by the largest, and overflow",
+        source="Liger-Kernel#1329: 100% error on confident logits",
+        kill=("stability", "gradient_float32"),
         both=_P(
             "            top = stop_gradient(self.backend, xp.max(out, axis=-1, keepdims=True))\n",
             "            top = 0 * stop_gradient(self.backend, xp.max(out, axis=-1, keepdims=True))\n",
         ),
     ),
     *_recurrence(
-        name="log_of_a_probability", story="the head's loss is the logarithm of a probability, which underflows to 0",
-        source="Liger-Kernel#1329: 100% error on confident logits", kill=("stability", "gradient_float32"),
+        name="log_of_a_probability",
+        story="the head's loss is the logarithm of a probability, which underflows to 0",
+        source="Liger-Kernel#1329: 100% error on confident logits",
+        kill=("stability", "gradient_float32"),
         both=_P(
             "            each = log_sum - xp.sum(out * hot, axis=-1)\n",
             "            each = -xp.log(xp.sum(hot * xp.exp(out - log_sum[..., None]), axis=-1))\n",
         ),
     ),
-)  # fmt: skip
+)
 
 _mixed = functools.partial(bug, "invertible", method="moonwalk_mixed", source="new")
 _DEVIATION = "return centred, mean, xp.sqrt(xp.mean(centred * centred, axis=axes, keepdims=True) + EPSILON)"
 
 INVERTIBLE = (
     *_mixed(
-        name="relu_in_a_branch", story="ReLU is exp log z, in a branch of a where that has no value for z ≤ 0",
+        name="relu_in_a_branch",
+        story="ReLU is exp log z, in a branch of a where that has no value for z ≤ 0",
         both=_R("xp.where(z > 0, z, xp.zeros_like(z))", "xp.where(z > 0, xp.exp(xp.log(z)), xp.zeros_like(z))"),
     ),
     *_mixed(
@@ -144,17 +164,19 @@ INVERTIBLE = (
         name="leaky_by_logarithm",
         story="the leaky ReLU is sign(x)·exp log |slope·x|, whose two branches are both computed",
         both=Edit(
-            "layers", "self.xp.where(x > 0, x, SLOPE * x)",
+            "layers",
+            "self.xp.where(x > 0, x, SLOPE * x)",
             "self.xp.where(x > 0, self.xp.exp(self.xp.log(x)), -self.xp.exp(self.xp.log(-SLOPE * x)))",
         ),
     ),
-)  # fmt: skip
+)
 
 _kept = functools.partial(bug, "performer", method="slim_kept", source="new")
 
 PERFORMER = (
     *_kept(
-        name="dropped_by_infinity", story="a number is dropped by dividing it by 0 and multiplying it by 0",
+        name="dropped_by_infinity",
+        story="a number is dropped by dividing it by 0 and multiplying it by 0",
         both=_P(
             'return f * scaled_mask(self.xp, f, self.spec.dropout, self.data["dropout_seed"], 2 * r + place, start)',
             'mask = scaled_mask(self.xp, f, self.spec.dropout, self.data["dropout_seed"], 2 * r + place, start)\n'
@@ -162,13 +184,15 @@ PERFORMER = (
         ),
     ),
     *_kept(
-        name="log_of_a_probability", story="the loss is the logarithm of a probability, which underflows to 0",
-        source="Liger-Kernel#1329: 100% error on confident logits", kill=("stability", "gradient_float32"),
+        name="log_of_a_probability",
+        story="the loss is the logarithm of a probability, which underflows to 0",
+        source="Liger-Kernel#1329: 100% error on confident logits",
+        kill=("stability", "gradient_float32"),
         both=_P(
             "        each = counted * log_sum - xp.sum(out * hot, axis=-1)\n",
             "        each = -counted * xp.log(xp.sum(hot * xp.exp(out - log_sum[..., None]), axis=-1) + 1 - counted)\n",
         ),
     ),
-)  # fmt: skip
+)
 
 MUTANTS = (*BILEVEL, *STATE_SPACE, *INVERTIBLE, *PERFORMER)

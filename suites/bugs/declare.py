@@ -45,13 +45,23 @@ def bug(
     changes = {"jax": jax or both, "torch": torch or both}
     return tuple(
         Mutant(
-            f"{family}.{framework}.{name}", story, source, family, framework, method, tuple(kill),
-            functools.partial(_build, family, method, framework, change), verdict, equivalent,
-            profile=(profiles or {}).get(framework, "cpu"), also=tuple(also), planted=planted,
+            f"{family}.{framework}.{name}",
+            story,
+            source,
+            family,
+            framework,
+            method,
+            tuple(kill),
+            functools.partial(_build, family, method, framework, change),
+            verdict,
+            equivalent,
+            profile=(profiles or {}).get(framework, "cpu"),
+            also=tuple(also),
+            planted=planted,
         )
         for framework in FRAMEWORKS
         if (change := changes[framework]) is not None
-    )  # fmt: skip
+    )
 
 
 def impostor(
@@ -76,12 +86,18 @@ def impostor(
     """
     return tuple(
         Mutant(
-            f"{family}.{declared.framework}.{name}", story, source, family, declared.framework, method, tuple(kill),
+            f"{family}.{declared.framework}.{name}",
+            story,
+            source,
+            family,
+            declared.framework,
+            method,
+            tuple(kill),
             functools.partial(_load, declared.implementation, tuple(options), dict(given or {})),
             profile=(profiles or {}).get(declared.framework, "cpu"),
         )
         for declared in registry.methods(family, other)
-    )  # fmt: skip
+    )
 
 
 def erratum(
@@ -95,10 +111,16 @@ def erratum(
 ) -> tuple[Mutant, ...]:
     """The method as a paper prints it, in place of the corrected method; `without` are options of only the latter."""
     return impostor(
-        family, "_".join([printed, *map(str, (given or {}).values())]), printed, mended, kill,
-        story=f"{printed} in place of {mended}", source="an erratum, the paper as printed", options=without,
+        family,
+        "_".join([printed, *map(str, (given or {}).values())]),
+        printed,
+        mended,
+        kill,
+        story=f"{printed} in place of {mended}",
+        source="an erratum, the paper as printed",
+        options=without,
         given=given,
-    )  # fmt: skip
+    )
 
 
 def _load(implementation: str, dropped: Sequence[str], given: Mapping[str, Any]) -> Function:

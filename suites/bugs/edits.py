@@ -22,6 +22,7 @@ from typing import Any
 
 from gradgate.references.contract import Problem
 from gradgate.suites.bugs.mutant import Answer, Function
+from gradgate.suites.bugs.replacing import replaced
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,10 @@ def edited(implementation: str, edits: Sequence[Edit], adopt: bool = True) -> Fu
         text = inspect.getsource(importlib.import_module(module))
         for edit in edits:
             if f"{package}.{edit.module}" == module:
-                if text.count(edit.old) != 1:
-                    raise LookupError(
-                        f"{module} holds {edit.old!r} {text.count(edit.old)} times, not once: carry the bug over"
-                    )
-                text = text.replace(edit.old, edit.new)
+                try:
+                    text = replaced(text, edit.old, edit.new)
+                except LookupError as error:
+                    raise LookupError(f"{module}: {error}: carry the bug over") from None
         texts[module] = text
     with _in_place_of(_remade(package, place, texts), texts) as made:
         function: Function = getattr(made[place], name)

@@ -1,6 +1,6 @@
 """Bugs of the public entry points: pairs whose function runs with a change in the source of its module.
 
-An entry point is judged as a pair, which is declared in ``references/<class>/own_pairs.py``. The bugs are in
+An entry point is judged as a pair, which is declared in ``entry_pairs/<class>.py``. The bugs are in
 ``entries_*.py``, one module for each class.
 """
 
@@ -27,7 +27,7 @@ class EntryMutant:
     Attributes:
         name: unique.
         story: the mechanism in a sentence.
-        pair: ``class:name`` of the pair, in that class's ``own_pairs``.
+        pair: ``class:name`` of the pair, in ``entry_pairs``.
         kill: the claim that must refute it.
         module: the module of the entry point, within ``gradgate.references``.
         edits: (old, new): text that occurs once in the module, and the text that replaces it.
@@ -48,7 +48,7 @@ class EntryMutant:
     def unbroken(self) -> Pair:
         """The pair without the bug."""
         family, _, name = self.pair.partition(":")
-        found: Pair = getattr(importlib.import_module(f"{ROOM}.{family}.own_pairs"), name)
+        found: Pair = getattr(importlib.import_module(f"gradgate.suites.bugs.entry_pairs.{family}"), name)
         return found
 
     def broken(self) -> Pair:
@@ -83,8 +83,13 @@ def entry_bugs(
     family, _, module = entry.partition(":")
     return tuple(
         EntryMutant(
-            f"{family}.{framework}.{module}.{name}", story, f"{family}:{pair}_{framework}", kill,
-            f"{family}.in_{framework}.{module}", tuple(zip(edits[::2], edits[1::2], strict=True)),
+            f"{family}.{framework}.{module}.{name}",
+            story,
+            f"{family}:{pair}_{framework}",
+            kill,
+            f"{family}.in_{framework}.{module}",
+            tuple(zip(edits[::2], edits[1::2], strict=True)),
         )
-        for framework, edits in (("jax", jax), ("torch", torch)) if edits
-    )  # fmt: skip
+        for framework, edits in (("jax", jax), ("torch", torch))
+        if edits
+    )

@@ -47,7 +47,11 @@ def mutants(family: Family) -> Iterator[Mutant]:
                 continue
             change: dict[str, Any] = {method.framework: planted(size, dtype, leaf)}
             yield from bug(
-                family.name, f"{name}_off_in_{dtype}", name, f"in {dtype} only, {said} is off by {size:g} of itself",
-                "operator: relative error in one dtype", kill=(kill.name,),
+                family.name,
+                f"{name}_off_in_{dtype}",
+                name,
+                f"in {dtype} only, {said} is off by {size:g} of itself",
+                "operator: relative error in one dtype",
+                kill=(kill.name,),
                 **change,
-            )  # fmt: skip
+            )

@@ -65,8 +65,14 @@ def facts(family: Family) -> Facts:
     inputs = [name for name in data if name not in (target, "upstream")] or list(data)
     sizes = _sizes(family)
     return Facts(
-        family.name, plain, trial.clever or able[-1].name, trial.lossy or max(exact, key=lambda m: m.kappa).name,
-        leaves or ("",), trial.turns or leaves or ("",), trial.coarse, target,
+        family.name,
+        plain,
+        trial.clever or able[-1].name,
+        trial.lossy or max(exact, key=lambda m: m.kappa).name,
+        leaves or ("",),
+        trial.turns or leaves or ("",),
+        trial.coarse,
+        target,
         trial.state or next(iter(inputs), ""),
         trial.single or tuple(name for name, found in sizes.items() if 1 in found)[:1],
         _large(*(trial.large or ("params.", _usual(problems)))),
@@ -74,7 +80,7 @@ def facts(family: Family) -> Facts:
         frozenset(tuple(leaf.shape) for found in params for leaf in found.values()),
         any(p.stacked or (isinstance(p.params, dict) and isinstance(p.params.get("layers"), list)) for p in problems),
         "upstream" in data,
-    )  # fmt: skip
+    )
 
 
 def _plain(methods: Sequence[Method]) -> str:
@@ -94,9 +100,10 @@ def _sizes(family: Family) -> dict[str, set[int]]:
     named = dict.fromkeys([*family.letters.values(), *(name for shape in family.shapes for name in shape)])
     found = {name: {shape[name] for shape in shapes} for name in named}
     return {
-        name: sizes for name, sizes in found.items()
+        name: sizes
+        for name, sizes in found.items()
         if len(sizes) > 1 and all(isinstance(size, int) and not isinstance(size, bool) for size in sizes)
-    }  # fmt: skip
+    }
 
 
 def _usual(problems: Sequence[Problem]) -> float:

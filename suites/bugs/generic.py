@@ -80,25 +80,35 @@ def _of_gradient(known: Facts) -> Iterator[Mutant]:
         yield from on_plain("row_dropped", "the last row is left out", "drop a term", op.row_dropped())
     if known.stacked:
         yield from on_plain(
-            "layers_reversed", "the gradients of the layers are in reversed order", "reversed order",
+            "layers_reversed",
+            "the gradients of the layers are in reversed order",
+            "reversed order",
             op.layers_reversed,
-        )  # fmt: skip
+        )
     if known.target:
         yield from on_plain(
-            "targets_shifted", "the gradient is computed with targets shifted by one place", "off by one in time",
+            "targets_shifted",
+            "the gradient is computed with targets shifted by one place",
+            "off by one in time",
             op.shifted(known.target),
-        )  # fmt: skip
+        )
     yield from on_plain("parameters_stale", "the gradient at parameters one step old", "stale state", op.stale(1e-6))
     yield from on_plain("downcast", "the gradient was cast to float32 and back", "downcast", op.downcast(), *ROUNDING)
     yield from on_plain(
-        "half_in_float32", "in float32 only, the gradient was cast to bfloat16 and back", "downcast",
-        op.elsewhere_only("float32", op.narrow), "gradient_float32",
-    )  # fmt: skip
+        "half_in_float32",
+        "in float32 only, the gradient was cast to bfloat16 and back",
+        "downcast",
+        op.elsewhere_only("float32", op.narrow),
+        "gradient_float32",
+    )
     yield from on_plain(
-        "second_order_zero", "differentiated again, the gradient is a constant",
-        "jaxopt#141: second order through a custom root is zero", op.detached, "second_order_exact",
+        "second_order_zero",
+        "differentiated again, the gradient is a constant",
+        "jaxopt#141: second order through a custom root is zero",
+        op.detached,
+        "second_order_exact",
         also=("second_order",),
-    )  # fmt: skip
+    )
 
 
 def _at_an_edge(known: Facts) -> Iterator[Mutant]:
@@ -106,24 +116,35 @@ def _at_an_edge(known: Facts) -> Iterator[Mutant]:
     on_plain = _made(known)
     if known.single:
         yield from on_plain(
-            "wrong_at_size_one", "wrong by 1e-6 if a size is 1", "error at an edge",
+            "wrong_at_size_one",
+            "wrong by 1e-6 if a size is 1",
+            "error at an edge",
             op.when(op.single(known.single), 1 + 1e-6),
-        )  # fmt: skip
+        )
     if known.large:
         yield from on_plain(
-            "wrong_where_large", "wrong by 1e-6 if a decay, a weight or an input is large",
-            "error where numbers are large", op.when(known.large, 1 + 1e-6),
-        )  # fmt: skip
+            "wrong_where_large",
+            "wrong by 1e-6 if a decay, a weight or an input is large",
+            "error where numbers are large",
+            op.when(known.large, 1 + 1e-6),
+        )
     if known.upstream:
         yield from on_plain(
-            "upstream_ignored", "the upstream cotangent is treated as 1", "a scalar without effect: deepwave#120",
-            op.constant("upstream", 1.0), "upstream",
-        )  # fmt: skip
+            "upstream_ignored",
+            "the upstream cotangent is treated as 1",
+            "a scalar without effect: deepwave#120",
+            op.constant("upstream", 1.0),
+            "upstream",
+        )
     if known.ragged:
         yield from bug(
-            known.family, "wrong_where_ragged", known.clever, "wrong by 1e-6 if sizes do not divide evenly",
-            "operator: error at an edge", both=op.when(known.ragged, 1 + 1e-6),
-        )  # fmt: skip
+            known.family,
+            "wrong_where_ragged",
+            known.clever,
+            "wrong by 1e-6 if sizes do not divide evenly",
+            "operator: error at an edge",
+            both=op.when(known.ragged, 1 + 1e-6),
+        )
 
 
 def _of_state(known: Facts) -> Iterator[Mutant]:
@@ -134,18 +155,23 @@ def _of_state(known: Facts) -> Iterator[Mutant]:
     )
     if known.state:
         yield from on_plain(
-            "state_updated_twice", "the gradient is right, but an input is changed",
+            "state_updated_twice",
+            "the gradient is right, but an input is changed",
             "PT#96136: BatchNorm statistics updated twice: gradients equal, state wrong",
-            op.input_changed(known.state), "pure",
-        )  # fmt: skip
+            op.input_changed(known.state),
+            "pure",
+        )
     yield from on_plain(
         "generator_reseeded", "the global generators are left at a fixed seed", "state that leaks", op.reseeded, "pure"
     )
     yield from on_plain("prints", "something is printed", "state that leaks", op.chatty, "pure")
     yield from on_plain(
-        "race", "every other call differs by 1e-5", "fla PR 941: a race in value tiles above 64", op.racing(1e-5),
+        "race",
+        "every other call differs by 1e-5",
+        "fla PR 941: a race in value tiles above 64",
+        op.racing(1e-5),
         "deterministic",
-    )  # fmt: skip
+    )
     for name, story, operator in (
         ("evaluated_again", "the loss is evaluated once more, although the backward pass has it", evaluated_again),
         ("pushed_too", "a JVP of the loss is computed, and its result is not used", pushed_too),
@@ -157,13 +183,20 @@ def _of_form(known: Facts) -> Iterator[Mutant]:
     """Answers of the wrong form."""
     on_plain = _made(known)
     yield from on_plain(
-        "none_for_a_leaf", "a leaf is None", "DeepSpeed PR 8455: stray None gradients after non-tensor arguments",
-        op.a_leaf_is_none, "tree",
-    )  # fmt: skip
+        "none_for_a_leaf",
+        "a leaf is None",
+        "DeepSpeed PR 8455: stray None gradients after non-tensor arguments",
+        op.a_leaf_is_none,
+        "tree",
+    )
     yield from on_plain("flat_leaf", "a leaf has another shape", "wrong form", op.a_wrong_shape, "tree")
     yield from on_plain(
-        "float32_for_float64", "the gradient comes back in float32", "downcast", op.a_wrong_dtype, "tree",
-    )  # fmt: skip
+        "float32_for_float64",
+        "the gradient comes back in float32",
+        "downcast",
+        op.a_wrong_dtype,
+        "tree",
+    )
 
 
 def _planted(known: Facts) -> Iterator[Mutant]:
@@ -171,21 +204,40 @@ def _planted(known: Facts) -> Iterator[Mutant]:
     for number, k in enumerate(PLANTED):
         method = known.plain if k < 10 else known.lossy
         yield from bug(
-            known.family, f"planted_1e{k}", method, f"one leaf has a relative error of 10^-{k}",
-            "operator: relative error 10^-k", both=op.scaled(1 + 10.0**-k, _leaf(known, number)), also=ROUNDING,
+            known.family,
+            f"planted_1e{k}",
+            method,
+            f"one leaf has a relative error of 10^-{k}",
+            "operator: relative error 10^-k",
+            both=op.scaled(1 + 10.0**-k, _leaf(known, number)),
+            also=ROUNDING,
             planted=10.0**-k,
-        )  # fmt: skip
+        )
     yield from bug(
-        known.family, "planted_ulp", known.lossy, "one leaf is multiplied by 1 + 2^-52",
-        "operator: relative error 2^-52", both=op.scaled(1 + ULP, _leaf(known, len(PLANTED))), planted=ULP,
-    )  # fmt: skip
+        known.family,
+        "planted_ulp",
+        known.lossy,
+        "one leaf is multiplied by 1 + 2^-52",
+        "operator: relative error 2^-52",
+        both=op.scaled(1 + ULP, _leaf(known, len(PLANTED))),
+        planted=ULP,
+    )
     yield from bug(
-        known.family, "planted_1e30", known.lossy, "10^-30 of one leaf is added to it",
-        "operator: a term that no float shows", both=op.added(TERM, _leaf(known, len(PLANTED) + 1)), planted=TERM,
-    )  # fmt: skip
+        known.family,
+        "planted_1e30",
+        known.lossy,
+        "10^-30 of one leaf is added to it",
+        "operator: a term that no float shows",
+        both=op.added(TERM, _leaf(known, len(PLANTED) + 1)),
+        planted=TERM,
+    )
     yield from bug(
-        known.family, "planted_1e17", known.plain, "every leaf is multiplied by 1 + 10^-17",
-        "operator: relative error 10^-k", both=op.scaled(1 + 1e-17),
+        known.family,
+        "planted_1e17",
+        known.plain,
+        "every leaf is multiplied by 1 + 10^-17",
+        "operator: relative error 10^-k",
+        both=op.scaled(1 + 1e-17),
         kill=(*GRADIENT, "gradient_float64", "gradient_float32", "same_bits"),
         equivalent="1 + 10^-17 is nearer to 1 than to any other number of the dtype, and IEEE 754's x·1 is x",
-    )  # fmt: skip
+    )

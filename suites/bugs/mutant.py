@@ -75,9 +75,12 @@ class Mutant:
         """The claims of its method and of the rivals; for an equivalent mutant also a claim about equal bits."""
         [base] = registry.methods(self.family, self.method, self.framework)
         same = Claim(
-            "same_bits", "same_bits", "gives the bits of its method", self.equivalent,
+            "same_bits",
+            "same_bits",
+            "gives the bits of its method",
+            self.equivalent,
             settings={"implementation": base.implementation},
-        )  # fmt: skip
+        )
         return (*self.declared.claims, *rivals.CLAIMS, *((same,) if self.equivalent else ()))
 
     @property
@@ -95,9 +98,15 @@ class Mutant:
         mutant.__name__ = mutant.__qualname__ = self.name
         mutant.__doc__ = f"{self.story}\n\n    Source: {self.source}."
         marked: Function = method(
-            options=declared.options, composes=declared.composes, disclaims=declared.disclaims, kappa=declared.kappa,
-            rounding=declared.rounding, oracle=declared.oracle, claims=self._claims(), dtypes=declared.dtypes,
-        )(mutant)  # fmt: skip
+            options=declared.options,
+            composes=declared.composes,
+            disclaims=declared.disclaims,
+            kappa=declared.kappa,
+            rounding=declared.rounding,
+            oracle=declared.oracle,
+            claims=self._claims(),
+            dtypes=declared.dtypes,
+        )(mutant)
         if hasattr(built, "module"):  # the check `protocol` judges this
             marked.module = built.module  # type: ignore[attr-defined]
         return marked

@@ -27,10 +27,13 @@ def _pair(family: str, method: str, **wanted: Any) -> tuple[Mutant, ...]:
 
     said = {name: want.__name__ if callable(want) else str(want) for name, want in wanted.items()}
     return bug(
-        family, "_and_".join(f"{name}_{word}" for name, word in said.items()), method,
+        family,
+        "_and_".join(f"{name}_{word}" for name, word in said.items()),
+        method,
         "wrong by 1e-6 where " + " and ".join(f"{name} is {word.replace('_', ' ')}" for name, word in said.items()),
-        "new", both=when(met, 1 + 1e-6),
-    )  # fmt: skip
+        "new",
+        both=when(met, 1 + 1e-6),
+    )
 
 
 def beyond_the_end(value: Any, spec: Any) -> bool:

@@ -32,15 +32,20 @@ def _again(change: str) -> dict[str, Any]:
 
 PERFORMER = (
     *_slim(
-        name="evaluated_again_without_dropout", source="new",
-        story="the second pass runs in evaluation mode: nothing is dropped", **_again("dropout=0.0"),
+        name="evaluated_again_without_dropout",
+        source="new",
+        story="the second pass runs in evaluation mode: nothing is dropped",
+        **_again("dropout=0.0"),
     ),
     *_kept(
-        name="half_of_the_dropout_again", source="new", story="the second pass drops half as many numbers as the first",
+        name="half_of_the_dropout_again",
+        source="new",
+        story="the second pass drops half as many numbers as the first",
         **_again("dropout=problem.spec.dropout / 2"),
     ),
     *_slim(
-        name="norm_forgotten", source="new",
+        name="norm_forgotten",
+        source="new",
         story="the second pass normalises before each sublayer, even if the first pass does so after it",
         **_again('norm="pre"'),
     ),
@@ -52,7 +57,10 @@ PERFORMER = (
         jax=_J(_SECOND_J, _SECOND_J.replace("out, r, start", "out, 0 * r, start")),
     ),
     *_slim(
-        name="recomputed_in_half", source="Liger-Kernel#986: a cast lost in recomputation", kill=ROUNDING, also=_BOTH,
+        name="recomputed_in_half",
+        source="Liger-Kernel#986: a cast lost in recomputation",
+        kill=ROUNDING,
+        also=_BOTH,
         story="the second pass reads embeddings that were cast to float16",
         torch=_T(
             "vjp(lambda e: problem.embed(e, start, count), params",
@@ -63,7 +71,7 @@ PERFORMER = (
             "jax.vjp(lambda e: problem.embed(e, start, count).astype(jnp.float16).astype(e.dtype), params",
         ),
     ),
-)  # fmt: skip
+)
 
 _recurrence = functools.partial(bug, "state_space", method="reverse_recurrence")
 _SLICE_T = 'y, trace = run_layers(problem, layers, problem.embed(problem.params["embedding"], tokens), starts)'
@@ -72,7 +80,10 @@ _SLICE_J = "y, saved = _run_slice(problem, params, start, tokens)\n"
 
 STATE_SPACE = (
     *_recurrence(
-        name="recomputed_in_half", source="Liger-Kernel#986: a cast lost in recomputation", kill=ROUNDING, also=_BOTH,
+        name="recomputed_in_half",
+        source="Liger-Kernel#986: a cast lost in recomputation",
+        kill=ROUNDING,
+        also=_BOTH,
         story="the second pass over a slice starts from embeddings in float16",
         torch=_T(
             _SLICE_T,
@@ -85,18 +96,20 @@ STATE_SPACE = (
         ),
     ),
     *_recurrence(
-        name="norm_forgotten", source="new",
+        name="norm_forgotten",
+        source="new",
         story="the second pass over a slice computes root-mean-square norm in place of layer norm",
         torch=_T(_SLICE_T, _SLICE_T.replace("run_layers(problem", f"run_layers({_EVALUATED.format(_RMS)}")),
         jax=_J(_SLICE_J, _SLICE_J.replace("problem", _EVALUATED.format(_RMS))),
     ),
     *_recurrence(
-        name="start_not_of_this_sequence", source="new",
+        name="start_not_of_this_sequence",
+        source="new",
         story="in the second pass, sequences of a batch start from each other's states",
         torch=_T(_SLICE_T, _SLICE_T.replace("starts)", "[h.flip(0) for h in starts])")),
         jax=_J(_SLICE_J, _SLICE_J.replace("start,", "start[:, ::-1],")),
     ),
-)  # fmt: skip
+)
 
 _bilevel = functools.partial(bug, "bilevel", source="new")
 _S, _R = functools.partial(Edit, "in_torch.static"), functools.partial(Edit, "in_torch.replay")
@@ -106,12 +119,16 @@ _AGAIN_J = "after = problem.update(grad, *carry, eta, x)\n"
 
 BILEVEL = (
     *_bilevel(
-        "state_reset", "gradient_replay", "each update that is run again starts with a new optimiser state",
+        "state_reset",
+        "gradient_replay",
+        "each update that is run again starts with a new optimiser state",
         torch=_R(_AGAIN_T, "carry = problem.update(earlier, carry[0], problem.init(eta)[1], eta, before)"),
         jax=_JR(_AGAIN_J, "after = problem.update(grad, carry[0], start[1], eta, x)\n"),
     ),
     *_bilevel(
-        "weights_forgotten", "log_remat", "steps that are run again do not weight the losses of their data points",
+        "weights_forgotten",
+        "log_remat",
+        "steps that are run again do not weight the losses of their data points",
         torch=_S(
             "    for x in batches:\n        carry = problem.update(gradient(inner, carry[0], eta, x)",
             "    unweighed = torch.utils._pytree.tree_map(lambda leaf: 0 * leaf, eta)\n"
@@ -123,12 +140,16 @@ BILEVEL = (
         ),
     ),
     *_bilevel(
-        "rematerialised_in_half", "mixflow", "inputs of a rematerialised layer are kept in float16", kill=("options",),
+        "rematerialised_in_half",
+        "mixflow",
+        "inputs of a rematerialised layer are kept in float16",
+        kill=("options",),
         torch=Edit(
-            "in_torch.remat", "return tuple(leaf.view_as(leaf) for leaf in ctx.saved_tensors)",
+            "in_torch.remat",
+            "return tuple(leaf.view_as(leaf) for leaf in ctx.saved_tensors)",
             "return tuple(leaf.to(torch.float16).to(leaf.dtype) for leaf in ctx.saved_tensors)",
         ),
     ),
-)  # fmt: skip
+)
 
 MUTANTS = (*PERFORMER, *STATE_SPACE, *BILEVEL)

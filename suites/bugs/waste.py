@@ -26,12 +26,14 @@ _PULLED_J = "dp, dx_nets = pull((problem.transition_cotangent(mu, states[i]), ou
 
 STATE_SPACE = (
     *_recurrence(
-        name="swept_twice", story="every slice is run forward twice before its VJP",
+        name="swept_twice",
+        story="every slice is run forward twice before its VJP",
         torch=_T(_SWEEP_T, f"{_SWEEP_T}\n        {_SWEEP_T}"),
         jax=_J(_SWEEP_J, f"{_SWEEP_J}        states = (states + _run_slice(problem, params, h, tokens)[1][1]) / 2\n"),
     ),
     *_recurrence(
-        name="last_slice_swept", story="the last slice is run forward for a state that nothing uses",
+        name="last_slice_swept",
+        story="the last slice is run forward for a state that nothing uses",
         torch=(
             _T("for span in spans[:-1]:", "for span in spans:"),
             _T(
@@ -46,14 +48,14 @@ STATE_SPACE = (
         ),
     ),
     *_recurrence(
-        name="net_evaluated_again", story="C is evaluated once more for Cᵀg, although its VJP has it",
+        name="net_evaluated_again",
+        story="C is evaluated once more for Cᵀg, although its VJP has it",
         torch=_T("return matvec(c.mT, g), grad_C, g_x", "return matvec(problem.C(p, x).mT, g), grad_C, g_x"),
-        jax=_J(
-            "(a, matvec(jnp, c.mT, g)), reverse=True)", "(a, matvec(jnp, problem.C(p, x).mT, g)), reverse=True)"
-        ),
+        jax=_J("(a, matvec(jnp, c.mT, g)), reverse=True)", "(a, matvec(jnp, problem.C(p, x).mT, g)), reverse=True)"),
     ),
     *_sharding(
-        name="pulled_in_halves", also=("vjp_count",),
+        name="pulled_in_halves",
+        also=("vjp_count",),
         story="each cotangent is split into two halves, so that there are twice as many VJPs",
         torch=_T(
             _PULLED_T,
@@ -68,7 +70,10 @@ STATE_SPACE = (
         ),
     ),
     *_wasted(
-        "state_space", "window_by_zeros", "adjoint_truncated", also=("vjp_count",),
+        "state_space",
+        "window_by_zeros",
+        "adjoint_truncated",
+        also=("vjp_count",),
         story="lags beyond the window get a VJP with a cotangent of zero, and are not left out",
         torch=(
             _T("for lag in range(1, min(window, len(x))):", "for lag in range(1, len(x)):"),
@@ -83,7 +88,7 @@ STATE_SPACE = (
             _J("mu = jnp.where(i == t, tops[t], mu)\n", "mu = jnp.where(i == t, tops[t], mu) * (i > t - window)\n"),
         ),
     ),
-)  # fmt: skip
+)
 
 _slim = functools.partial(_wasted, "performer", method="slim")
 _GRADS_T = "grads = tree_map(lambda leaf: wide(torch.zeros_like(leaf)), problem.params)"
@@ -91,7 +96,8 @@ _GRADS_J = "grads = jax.tree.map(lambda leaf: wide(jnp.zeros_like(leaf)), proble
 
 PERFORMER = (
     *_slim(
-        name="last_slice_swept", story="the last slice is run forward for states that nothing uses",
+        name="last_slice_swept",
+        story="the last slice is run forward for states that nothing uses",
         torch=_T(
             _GRADS_T,
             "advance(problem, layers, inside, states, starts[-1], problem.length - starts[-1])\n    " + _GRADS_T,
@@ -108,20 +114,23 @@ PERFORMER = (
         torch=_T("        if r < len(layers) - 1:\n", "        if True:\n"),
     ),
     *_slim(
-        name="projected_again", story="F is evaluated once more for the terms that are subtracted from the state",
+        name="projected_again",
+        story="F is evaluated once more for the terms that are subtracted from the state",
         torch=_T("state = before(r, k, v) if", "state = before(r, *problem.project(first, X)[1:]) if"),
         jax=_J(
             "state = before(r, lambda: inside.total(prepared))",
             "state = before(r, lambda: inside.total(inside.prepare(*problem.project(p, X))))",
         ),
     ),
-)  # fmt: skip
+)
 
 _mixed = functools.partial(_wasted, "invertible", method="moonwalk_mixed")
 
 INVERTIBLE = (
     *_wasted(
-        "invertible", "residual_run_twice", "reversible",
+        "invertible",
+        "residual_run_twice",
+        "reversible",
         story="the residual function of a coupling is run for its inverse, and again for its VJP",
         both=_L(
             "(y2, x1), (h2, h1) = self._parts(y), self._parts(h)\n        x2,",
@@ -130,16 +139,21 @@ INVERTIBLE = (
         ),
     ),
     *_wasted(
-        "invertible", "jvps_for_every_sample", "moonwalk",
+        "invertible",
+        "jvps_for_every_sample",
+        "moonwalk",
         story="each number of a batch gets its own JVP, although samples do not depend on each other",
         both=_P('return self.norm == "batch" and bool({"additive", "affine"} & set(self.words))', "return True"),
     ),
     *_wasted(
-        "invertible", "last_group_filled", "forward",
+        "invertible",
+        "last_group_filled",
+        "forward",
         story="the last group of tangents is filled up with tangents that have been computed before",
         torch=(
             Edit(
-                "in_torch.phases", "numbers = torch.arange(first, min(first + tangents, size))",
+                "in_torch.phases",
+                "numbers = torch.arange(first, min(first + tangents, size))",
                 "numbers = torch.arange(first, first + tangents).clamp(max=size - 1)",
             ),
             Edit("in_torch.phases", "return torch.cat(found)\n", "return torch.cat(found)[:size]\n"),
@@ -154,12 +168,13 @@ INVERTIBLE = (
         ),
     ),
     *_mixed(
-        name="layer_evaluated_twice", story="in the walk, a matrix product that the VJP has computed is computed again",
+        name="layer_evaluated_twice",
+        story="in the walk, a matrix product that the VJP has computed is computed again",
         both=Edit(
             "matrices", "return y, h, pull(h)[0]\n\n    def _rows", "return self(p, x), h, pull(h)[0]\n\n    def _rows"
         ),
     ),
-)  # fmt: skip
+)
 
 _mixflow = functools.partial(_wasted, "bilevel", method="mixflow")
 _SLOPE_T = "found: tuple[Tree, Tree] = value_and_gradients(slope, theta, eta)[1]"
@@ -168,16 +183,19 @@ _JVP_J = "found: tuple[Tree, Tree] = jax.jvp(lambda theta: gradients(theta, eta,
 
 BILEVEL = (
     *_mixflow(
-        name="rematerialised_unasked", story="layers are always rematerialised",
+        name="rematerialised_unasked",
+        story="layers are always rematerialised",
         torch=_T('(problem, check_flag("remat", remat))\n', '(problem, check_flag("remat", remat) or True)\n'),
         jax=_J('if check_flag("remat", remat) else', 'if check_flag("remat", remat) or True else'),
     ),
     *_mixflow(
-        name="saved_and_taken_again", story="inner gradients are saved, but computed again",
+        name="saved_and_taken_again",
+        story="inner gradients are saved, but computed again",
         torch=_T("kept.append((x, carry, grad if save else None))", "kept.append((x, carry, None))"),
     ),
     *_mixflow(
-        name="one_jvp_each", story="the products for θ and for η take one JVP each, although one JVP gives both",
+        name="one_jvp_each",
+        story="the products for θ and for η take one JVP each, although one JVP gives both",
         torch=_T(
             _JVP_T,
             "found = (jvp(lambda theta: both(theta)[0], (theta,), (v,))[1], "
@@ -189,7 +207,9 @@ BILEVEL = (
         ),
     ),
     *_wasted(
-        "bilevel", "one_slope_each", "reverse_over_forward",
+        "bilevel",
+        "one_slope_each",
+        "reverse_over_forward",
         story="the products for θ and for η take one slope each, although one slope gives both",
         torch=_T(
             _SLOPE_T,
@@ -202,32 +222,44 @@ BILEVEL = (
         ),
     ),
     *_wasted(
-        "bilevel", "taken_back_and_again", "momentum_inversion",
+        "bilevel",
+        "taken_back_and_again",
+        "momentum_inversion",
         story="the inner gradient that inverts a step is computed again for its products",
         torch=Edit(
-            "in_torch.static", "forward_over_reverse, (theta, velocity), grad, x, cotangents)",
+            "in_torch.static",
+            "forward_over_reverse, (theta, velocity), grad, x, cotangents)",
             "forward_over_reverse, (theta, velocity), None, x, cotangents)",
         ),
     ),
     *_wasted(
-        "bilevel", "unequal_halves", "log_remat", story="steps are run again from the start, and not from the middle",
+        "bilevel",
+        "unequal_halves",
+        "log_remat",
+        story="steps are run again from the start, and not from the middle",
         torch=Edit("in_torch.static", "half = len(batches) // 2\n", "half = len(batches) - 1\n"),
     ),
     *_wasted(
-        "bilevel", "runs_from_the_start", "log_remat", story="the start of a run is kept, but computed again from θ_0",
+        "bilevel",
+        "runs_from_the_start",
+        "log_remat",
+        story="the start of a run is kept, but computed again from θ_0",
         jax=Edit(
-            "in_jax.static", "        cotangents = _pull_halves(problem, inner, *run, cotangents)\n",
+            "in_jax.static",
+            "        cotangents = _pull_halves(problem, inner, *run, cotangents)\n",
             "        again = _advance(problem, inner, problem.init(problem.params), 0, run[1])\n"
             "        cotangents = _pull_halves(problem, inner, again, *run[1:], cotangents)\n",
         ),
     ),
     *_wasted(
-        "bilevel", "replayed_and_taken_again", "gradient_replay",
+        "bilevel",
+        "replayed_and_taken_again",
+        "gradient_replay",
         story="inner gradients are kept, but computed again for their products",
         torch=Edit("in_torch.replay", "carry, grad, x, cotangents)", "carry, None, x, cotangents)"),
         jax=Edit("in_jax.replay", "carry, grad, x, cotangents), None", "carry, None, x, cotangents), None"),
     ),
-)  # fmt: skip
+)
 
 _chain = functools.partial(_wasted, "chain")
 _C, _E = functools.partial(Edit, "schedules.classic"), functools.partial(Edit, "in_torch.executor")
@@ -241,39 +273,63 @@ _TIGHTER = (
 
 CHAIN = (
     *_chain(
-        "slot_unused", "revolve", "one of the values that may be stored is never stored",
-        torch=_T(_REVOLVE, _FEWER), jax=_J(_REVOLVE, _FEWER),
+        "slot_unused",
+        "revolve",
+        "one of the values that may be stored is never stored",
+        torch=_T(_REVOLVE, _FEWER),
+        jax=_J(_REVOLVE, _FEWER),
     ),
     *_chain(
-        "three_quarters", "recursive", "a chain is cut at three quarters of its length, not in halves",
+        "three_quarters",
+        "recursive",
+        "a chain is cut at three quarters of its length, not in halves",
         both=_C("i + (j - i + 1) // 2", "i + max(1, 3 * (j - i) // 4)"),
     ),
     *_chain(
-        "cut_off_by_one", "uniform_dp", "the first stored value is one stage after the optimal place",
+        "cut_off_by_one",
+        "uniform_dp",
+        "the first stored value is one stage after the optimal place",
         both=_C("each[best], best + 1\n", "each[best], min(best + 2, t - 1)\n"),
     ),
     *_chain(
-        "too_many_segments", "sqrt_n", "there are twice as many segments as √N, so that fewer stages run only once",
-        both=_C('max(1, round(math.sqrt(check_integer("stages", stages, 1))))',
-                'min(stages, max(1, round(2 * math.sqrt(check_integer("stages", stages, 1)))))'),
+        "too_many_segments",
+        "sqrt_n",
+        "there are twice as many segments as √N, so that fewer stages run only once",
+        both=_C(
+            'max(1, round(math.sqrt(check_integer("stages", stages, 1))))',
+            'min(stages, max(1, round(2 * math.sqrt(check_integer("stages", stages, 1)))))',
+        ),
     ),
     *_chain(
-        "stage_run_twice", "sqrt_n", "a stage that is run forward is run twice",
+        "stage_run_twice",
+        "sqrt_n",
+        "a stage that is run forward is run twice",
         torch=_E("y = plain(stage, x)\n", "plain(stage, x)\n            y = plain(stage, x)\n"),
     ),
     *_chain(
-        "recorded_after_a_run", "recompute_all", "a stage that is recorded is run forward before that",
+        "recorded_after_a_run",
+        "recompute_all",
+        "a stage that is recorded is run forward before that",
         torch=_E("y, recording = record(", "plain(stage, x)\n            y, recording = record("),
     ),
     *bug(
-        "chain", "budget_not_used_up", "precise_dp", source="new",
-        story="half of the budget is not used, so more is run again", kill=("compute",),
+        "chain",
+        "budget_not_used_up",
+        "precise_dp",
+        source="new",
+        story="half of the budget is not used, so more is run again",
+        kill=("compute",),
         jax=_J(_SOLVED, f"{_TIGHTER}{_SOLVED}"),
     ),
     *impostor(
-        "chain", "uniform_for_precise", "uniform_dp", "precise_dp", ("compute",), source="new",
+        "chain",
+        "uniform_for_precise",
+        "uniform_dp",
+        "precise_dp",
+        ("compute",),
+        source="new",
         story="the uniform policy in place of the schedule of least compute",
     ),
-)  # fmt: skip
+)
 
 MUTANTS = (*STATE_SPACE, *PERFORMER, *INVERTIBLE, *BILEVEL, *CHAIN)

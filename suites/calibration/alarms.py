@@ -20,8 +20,8 @@ from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Method, Spec, installed
 from gradgate.suites.checks import exact
 from gradgate.suites.checks.base import Case, Rejected
+from gradgate.suites.engine.strategies import covering, fits, pick_options, value_at
 from gradgate.suites.judging.population import Population
-from gradgate.suites.judging.strategies import covering, fits, pick_options, value_at
 from gradgate.suites.judging.subject import Refuted, Subject
 from gradgate.suites.judging.tolerance import compare
 from gradgate.suites.workers.worker import relieve
@@ -34,10 +34,11 @@ def methods(family: str, framework: str) -> list[Method]:
     if not installed(framework):
         return []
     return [
-        m for m in registry.methods(family, None, framework)
+        m
+        for m in registry.methods(family, None, framework)
         if not any(o.name == "devices" for o in m.options)
         and any(claim.name == "gradient_exact" and claim.expected == "upheld" for claim in m.claims)
-    ]  # fmt: skip
+    ]
 
 
 def measure(family: str, framework: str, seed: int, start: int, count: int) -> dict[str, Any]:
@@ -52,8 +53,14 @@ def measure(family: str, framework: str, seed: int, start: int, count: int) -> d
     """
     subjects = [_subject(family, method.name, framework) for method in methods(family, framework)]
     found: dict[str, Any] = {
-        "asked": count, "problems": 0, "judged": {}, "alarms": [], "digits": [], "ratios": {}, "worst": {},
-    }  # fmt: skip
+        "asked": count,
+        "problems": 0,
+        "judged": {},
+        "alarms": [],
+        "digits": [],
+        "ratios": {},
+        "worst": {},
+    }
     together: dict[tuple[str, str], Population] = {}
     for number in range(start, start + count):
         if number % 10 == 0:
@@ -117,9 +124,13 @@ def _in_floats(case: Case, found: dict[str, Any], together: dict[tuple[str, str]
 
 def _alarm(case: Case, dtype: str, leaf: str, ratio: float | None) -> dict[str, Any]:
     return {
-        "method": case.subject.declared.key, "dtype": dtype, "spec": dataclasses.asdict(case.spec),
-        "options": dict(case.options), "leaf": leaf, "ratio": ratio,
-    }  # fmt: skip
+        "method": case.subject.declared.key,
+        "dtype": dtype,
+        "spec": dataclasses.asdict(case.spec),
+        "options": dict(case.options),
+        "leaf": leaf,
+        "ratio": ratio,
+    }
 
 
 @functools.cache

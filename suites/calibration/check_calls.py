@@ -216,7 +216,7 @@ class Call:
     args: tuple[Any, ...]
     leaves: int
     outside: bool
-    said: str
+    description: str
 
 
 def ways(calls: Calls) -> list[tuple[Callable[[Any], Any], Callable[[Any], Any]]]:
@@ -371,4 +371,4 @@ def alarms(framework: str, start: int, stop: int) -> tuple[dict[str, str], int]:
     calls = CALLS[framework]()
     said = {str(seed): alarm(calls, seed) for seed in range(start, stop)}
     relieve()
-    return {seed: f"{draw(calls, int(seed)).said}: {words}" for seed, words in said.items() if words}, 0
+    return {seed: f"{draw(calls, int(seed)).description}: {words}" for seed, words in said.items() if words}, 0

@@ -17,7 +17,7 @@ from gradgate import Pair, normal
 from gradgate.references import registry
 from gradgate.references.backends import namespace
 from gradgate.suites.bugs.of_pairs import choices
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict

@@ -28,7 +28,8 @@ from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.references.contract import Spec
 from gradgate.suites.checks import CHECKS, Case
 from gradgate.suites.checks.base import Rejected
-from gradgate.suites.judging.engine import Search, draw
+from gradgate.suites.engine.given import Judging
+from gradgate.suites.engine.search import draw
 from gradgate.suites.judging.population import Population, kind_of, scalings
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
@@ -44,8 +45,10 @@ def _grid(low: int, high: int) -> tuple[float, ...]:
 FINE = (0.01, 0.015, 0.02, 0.025, 0.03, 0.035, 0.04, 0.045, 0.05, 0.055, 0.06, 0.07, 0.08, 0.09)
 """Relative errors between 0.01 and 0.1, for bfloat16."""
 PLANTED = {
-    "float64": _grid(-15, -6), "float32": _grid(-7, -1), "bfloat16": (*_grid(-3, -2)[:-1], *FINE, *_grid(-1, 0)),
-}  # fmt: skip
+    "float64": _grid(-15, -6),
+    "float32": _grid(-7, -1),
+    "bfloat16": (*_grid(-3, -2)[:-1], *FINE, *_grid(-1, 0)),
+}
 """Relative errors that are planted. In bfloat16 they are close to each other around 0.05, which is near the limit."""
 
 
@@ -119,7 +122,7 @@ def smallest(subject: Subject, dtype: str, run: Run) -> dict[str, Smallest]:
     Cost: the time of one claim's problems, and as much again for the planted errors.
     """
     claim = subject.declared.claim(GRADIENT_CLAIMS[dtype])
-    search, leaves = Search(), dict[str, list[Planted]]()
+    search, leaves = Judging(), dict[str, list[Planted]]()
 
     def put(spec: Spec, options: Mapping[str, Any]) -> None:
         key = spec.to_json() + repr(options)

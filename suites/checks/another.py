@@ -22,7 +22,9 @@ COARSE = 1e-2
 
 
 @contextlib.contextmanager
-def told(case: Case, loss: float, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str) -> Iterator[None]:
+def naming_a_wrong_loss(
+    case: Case, loss: float, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str
+) -> Iterator[None]:
     """If the loss is wrong, a refutation raised in this scope says first that the method computes another function.
 
     Args:

@@ -63,8 +63,10 @@ def convergence(case: Case) -> None:
             listed = ", ".join(f"{error:.2g} at {step:.3g}" for step, error in points)
             raise Refuted(
                 f"{name} converges with order {fitted:.2f} in the step of {declared.option}, declared "
-                f"{declared.order:g}: relative errors {listed}", name, points[-1][1],
-            )  # fmt: skip
+                f"{declared.order:g}: relative errors {listed}",
+                name,
+                points[-1][1],
+            )
     if slowest:
         fitted, name = min(slowest)
-        case.told = (-fitted, f"the slowest of {len(slowest)} arrays, {name}, converges with order {fitted:.2f}")
+        case.remark = (-fitted, f"the slowest of {len(slowest)} arrays, {name}, converges with order {fitted:.2f}")

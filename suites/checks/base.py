@@ -37,7 +37,7 @@ class Check:
     """A check and how often it runs.
 
     Attributes:
-        function: judges one Case.
+        place: ``module:function`` of the function that judges one Case.
         share: fraction of the run's examples that the check judges, but at least `fewest`.
         draws: what the check judges. ``generated``: random Specs. ``stress``: the family's stress Specs, each under
             several seeds. ``cells``: every shape with every value of every option. ``profile``: no Specs, but one sweep
@@ -47,11 +47,17 @@ class Check:
             check that compiles new programs for each shape, because sixty digits judge the formula on all shapes.
     """
 
-    function: Callable[[Any], None]
+    place: str
     share: float = 1.0
     draws: Literal["generated", "stress", "cells", "profile"] = "generated"
     together: bool = False
     fewest: int = 3
+
+    @functools.cached_property
+    def function(self) -> Callable[[Any], None]:
+        """The function, whose module is then imported."""
+        judge: Callable[[Any], None] = registry.load(self.place)
+        return judge
 
     def examples(self, wanted: int) -> int:
         """How many examples this check judges when the run asks for `wanted`."""
@@ -63,19 +69,19 @@ class Case:
     """One problem, one method and one claim: what a check judges.
 
     Attributes:
-        found: every comparison that this case made, in floats.
+        comparisons: every comparison that this case made, in floats.
         exact: the result of a check in sixty digits; None for every other check.
-        told: (a number, a sentence) for the report of an upheld claim. Of all cases of the claim, the sentence with the
-            largest number is reported.
+        remark: (a number, a sentence) for the report of an upheld claim. Of all cases of the claim, the sentence with
+            the largest number is reported.
     """
 
     subject: Subject
     claim: Claim
     spec: Spec
     options: Mapping[str, Any]
-    found: list[Comparison] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
     exact: Agreement | None = field(default=None)
-    told: tuple[float, str] = (0.0, "")
+    remark: tuple[float, str] = (0.0, "")
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -172,7 +178,7 @@ class Case:
 
     def record(self, found: Comparison) -> None:
         """Record a comparison."""
-        self.found.append(found)
+        self.comparisons.append(found)
 
 
 @functools.cache

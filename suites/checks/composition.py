@@ -90,7 +90,7 @@ def second_order(case: Case) -> None:
     if isinstance(case.subject.function, Pair):
         through_cotangents(case, vector)
         why = differentiation.over_reverse(case, vector, reference)
-        case.told = (0.0, f"forward over reverse is not offered: {why}") if why else case.told
+        case.remark = (0.0, f"forward over reverse is not offered: {why}") if why else case.remark
 
 
 def refuses(case: Case) -> None:
@@ -109,9 +109,9 @@ def refuses(case: Case) -> None:
         case.subject.guard(problem, case.options, run, argument)
     except Fault as fault:
         if not isinstance(fault.__cause__, NotComposable) and not case.settings.get("in_own_words"):
-            raise Refuted(f"{name} failed by accident: {fault.said}; expected NotComposable{fault.at}") from None
+            raise Refuted(f"{name} failed by accident: {fault.sentence}; expected NotComposable{fault.at}") from None
         if len(str(fault.__cause__).split()) < 5:
-            raise Refuted(f"{name} was refused without a sentence that says why: {fault.said}") from None
+            raise Refuted(f"{name} was refused without a sentence that says why: {fault.sentence}") from None
     else:
         raise Refuted(f"{name} is disclaimed, but it works: claim it")
 

@@ -33,7 +33,7 @@ def counts(case: Case) -> None:
     if not problem.nets:
         raise Inapplicable(f"problems of {case.subject.declared.family} name no net whose calls could be counted")
     found = Found(of_method(case, problem), of_loss(case.spec.static(), problem.backend))
-    case.told = found.most, found.sentence
+    case.remark = found.most, found.sentence
     kinds, bound = case.settings["kinds"], case.settings["bound"]
     if case.settings["weights"]:
         found.weigh(_called(case, case.settings["weights"]), kinds)

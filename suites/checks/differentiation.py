@@ -87,7 +87,7 @@ def forward_mode(case: Case) -> None:
         )
     except Fault as fault:
         case.subject.call(problem, case.options, eager=True)  # if it fails, too, its error says more
-        raise Inapplicable(f"forward mode is not judged: the function offers none: {fault.said}") from None
+        raise Inapplicable(f"forward mode is not judged: the function offers none: {fault.sentence}") from None
     problem = case.problem()  # a function may have donated the arrays of the other
     moved, runs = oracle.jittered(problem), []
     plain = case.subject.program("jvp of the reference", {}, lambda: _quick(_pushed(case, "reference"), pair))
@@ -113,7 +113,7 @@ def forward_mode(case: Case) -> None:
         except RuntimeError:  # the plain function itself has no second derivative
             return
         why = over_reverse(case, vector, curvature)
-        case.told = (0.0, f"forward over reverse is not offered: {why}") if why else case.told
+        case.remark = (0.0, f"forward over reverse is not offered: {why}") if why else case.remark
 
 
 def direction(case: Case) -> Tree:
@@ -133,7 +133,7 @@ def over_reverse(case: Case, vector: Tree, reference: oracle.Reference) -> str:
     try:
         got = case.subject.guard(problem, case.options, run, problem, vector)
     except Fault as fault:
-        return fault.said
+        return fault.sentence
     case.judge(oracle.split(problem, got), reference, case.widest, what="forward over reverse: ")
     return ""
 

@@ -169,12 +169,12 @@ def _excused(case: Case, method: Evaluator, plain: Evaluator, trees: tuple[Tree,
         Rejected: nothing can be said at these inputs.
     """
 
-    def own(problem: Problem, digits: int) -> Any:
+    def of_method(problem: Problem, digits: int) -> Any:
         return _guarded(case, problem, lambda: method(problem, digits, *trees)).values
 
     return kinks.excused(
         lambda: _problem(case),
-        own,
+        of_method,
         lambda problem, digits: plain(problem, digits, *trees).values,
         case.subject.declared.dtypes,
     )

@@ -46,8 +46,8 @@ def refusal(case: Case) -> None:
             except Fault as fault:
                 said = f"{option.name}={wrong!r}: "
                 if not isinstance(fault.__cause__, IllegalOption):
-                    raise Refuted(f"{said}{fault.said}; expected IllegalOption{fault.at}") from None
+                    raise Refuted(f"{said}{fault.sentence}; expected IllegalOption{fault.at}") from None
                 if option.name not in str(fault.__cause__):
-                    raise Refuted(f"{said}the message does not name the option: {fault.said}{fault.at}") from None
+                    raise Refuted(f"{said}the message does not name the option: {fault.sentence}{fault.at}") from None
             else:
                 raise Refuted(f"{option.name}={wrong!r} was accepted; legal: {option.legal}")

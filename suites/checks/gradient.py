@@ -30,10 +30,10 @@ def gradient(case: Case) -> None:
     if case.settings.get("leaves") == "last_layer":
         last = f"layers[{case.spec.layers - 1}]"  # type: ignore[attr-defined]
         grads = {name: leaf for name, leaf in grads.items() if name.startswith(last)}
-    with another.told(case, loss, grads, reference, dtype), _advised(case):
+    with another.naming_a_wrong_loss(case, loss, grads, reference, dtype), _advised(case):
         case.judge(grads, reference, dtype)
     if measured.inside:
-        case.told = beside(grads, measured, dtype)
+        case.remark = beside(grads, measured, dtype)
 
 
 @contextlib.contextmanager

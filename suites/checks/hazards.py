@@ -42,7 +42,7 @@ class Scene:
         self.leaf = torch.randn(BATCH, WIDTH, requires_grad=True)
         self.x = self.leaf.clone()
         self.seen: list[torch.Tensor] = []
-        self.kept: list[torch.Tensor] = []
+        self.tensors: list[torch.Tensor] = []
         self.parameters = list(self.model.parameters())
         self.function = wrap(self.model, self.x.detach().requires_grad_())
 
@@ -103,11 +103,11 @@ class Outcome:
     Attributes:
         kind: ``right``; ``raises``: an error in words; ``accident``: an error that is no refusal; ``as plain``: the
             bits of plain autograd where these are wrong; or ``wrong``: silently wrong.
-        told: the error, or what is wrong.
+        detail: the error, or what is wrong.
     """
 
     kind: Literal["right", "raises", "accident", "as plain", "wrong"]
-    told: str = ""
+    detail: str = ""
 
     def fault(self, hazard: Hazard) -> str:
         """Why this outcome is a failure, in words; "" if it is none."""
@@ -116,7 +116,7 @@ class Outcome:
         ):
             return ""
         said = {"raises": "it refuses", "accident": "it fails by accident", "wrong": "silently wrong"}[self.kind]
-        return f"{hazard.name} ({hazard.does}): {said}: {self.told}"
+        return f"{hazard.name} ({hazard.does}): {said}: {self.detail}"
 
 
 def outcome(hazard: Hazard, wrap: Wrap, blocks: int = 2, seed: int = 0) -> Outcome:

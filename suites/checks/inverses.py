@@ -44,7 +44,9 @@ def refuses_problem(case: Case) -> None:
         case.subject.call(case.problem(), case.options)
     except Fault as fault:
         if not isinstance(fault.__cause__, error) or says not in str(fault.__cause__):
-            raise Refuted(f"failed by accident: {fault.said}; expected {error.__name__} that says {says!r}") from None
+            raise Refuted(
+                f"failed by accident: {fault.sentence}; expected {error.__name__} that says {says!r}"
+            ) from None
     else:
         raise Refuted("gave a gradient of a problem that it is claimed to refuse: claim it")
 

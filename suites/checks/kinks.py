@@ -1,6 +1,6 @@
 """Is a difference a fault, at inputs that no draw of a pair has? They may be at a kink, or where nothing is promised.
 
-`judging.sides` finds such inputs, because they take sides of decisions. The formula of the function differs there from
+`engine.sides` finds such inputs, because they take sides of decisions. The formula of the function differs there from
 that of the reference; let g be the gradient of one, and r that of the other. The difference is no fault if
 
 1. the reference has no finite gradient at the inputs or beside them: they are outside of its domain, or on its border;

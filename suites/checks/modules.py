@@ -256,8 +256,12 @@ def _both_in_flight(case: Case, problem: Any, own: oracle.Reference) -> None:
             outputs = [called.forward() for called in calls]
             for place in order:
                 calls[place].backward(outputs[place])
-        inputs = {f"{path}, {name}": leaf for name, called in zip(CALLS, calls, strict=True)
-                  for path, leaf in called.leaves.items() if path not in called.names}  # fmt: skip
+        inputs = {
+            f"{path}, {name}": leaf
+            for name, called in zip(CALLS, calls, strict=True)
+            for path, leaf in called.leaves.items()
+            if path not in called.names
+        }
         parameters = {path: leaf for path, leaf in first.leaves.items() if path in first.names}
         leaves = {**inputs, **parameters}
         return {path: to_numpy(leaf) for path, leaf in _filled({p: t.grad for p, t in leaves.items()}, leaves).items()}

@@ -35,7 +35,7 @@ def outputs(case: Case) -> None:
             why = str(error) if isinstance(error, Inapplicable) else no_kernel(error)
             if not why or dtype == case.widest:
                 raise
-            case.told = (1.0, f"not judged in {dtype}: {why}")
+            case.remark = (1.0, f"not judged in {dtype}: {why}")
 
 
 def _outputs_in(case: Case, pair: Pair, dtype: str) -> None:

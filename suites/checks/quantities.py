@@ -114,9 +114,14 @@ def _no_kernel(found: Measurement) -> bool:
 
 
 def device_bytes(
-    declared: Method, function: Callable[..., Any], profile: str, spec: Spec, options: Mapping[str, Any], limit: float,
+    declared: Method,
+    function: Callable[..., Any],
+    profile: str,
+    spec: Spec,
+    options: Mapping[str, Any],
+    limit: float,
     quantity: str,
-) -> float | None:  # fmt: skip
+) -> float | None:
     """A field of the Measurement of a method on one Spec and one profile; None: too large for the device.
 
     Args:

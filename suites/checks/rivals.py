@@ -127,17 +127,23 @@ CLAIMS = (
     _claim("check_vjp", "rival_check_vjp", "jax.test_util.check_vjp", "JAX"),
     _claim("assert_allclose", "rival_assert_allclose", "numpy.testing.assert_allclose", "NumPy", arguments={}),
     _claim(
-        "assert_allclose_loose", "rival_assert_allclose", "numpy.testing.assert_allclose at rtol 1e-3", "NumPy",
+        "assert_allclose_loose",
+        "rival_assert_allclose",
+        "numpy.testing.assert_allclose at rtol 1e-3",
+        "NumPy",
         arguments={"rtol": LOOSE},
     ),
     _claim("assert_close", "rival_assert_close", "torch.testing.assert_close", "PyTorch", arguments={}),
     _claim(
-        "assert_close_loose", "rival_assert_close", "torch.testing.assert_close at rtol 1e-3, atol 0", "PyTorch",
+        "assert_close_loose",
+        "rival_assert_close",
+        "torch.testing.assert_close at rtol 1e-3, atol 0",
+        "PyTorch",
         arguments={"rtol": LOOSE, "atol": 0.0},
     ),
     _claim("isapprox", "rival_isapprox", "DifferentiationInterfaceTest's rule, restated", "Julia"),
     _claim("gradbench", "rival_gradbench", "GradBench's rule, restated", "GradBench"),
-)  # fmt: skip
+)
 """One claim per rival: refuted means that it finds something."""
 
 

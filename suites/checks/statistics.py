@@ -44,8 +44,9 @@ def unbiased(case: Case) -> None:
         if abs(float(np.mean(found)) - exact) > limit * spread + floor:
             raise Refuted(
                 f"the mean of {DRAWS} draws of {name} is {np.mean(found):.4g} ± {limit * spread:.2g}, the oracle's "
-                f"{exact:.4g}: biased (error rate {ERROR_RATE:g})", name,
-            )  # fmt: skip
+                f"{exact:.4g}: biased (error rate {ERROR_RATE:g})",
+                name,
+            )
 
 
 def _estimator(case: Case, problem: Problem) -> Callable[[int], dict[str, Any]]:

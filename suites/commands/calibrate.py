@@ -151,9 +151,13 @@ def measure_apart(*asked: Any) -> dict[str, Any]:
     place = f"import json, sys; from {measure.__module__} import measure; "
     script = place + "print(json.dumps(measure(*json.loads(sys.argv[1]))))"
     ran = subprocess.run(
-        [sys.executable, "-c", script, json.dumps(asked)], env={**os.environ, **environment()}, capture_output=True,
-        text=True, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
+        [sys.executable, "-c", script, json.dumps(asked)],
+        env={**os.environ, **environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
     if ran.returncode:
         raise RuntimeError(f"status {ran.returncode}: {ran.stderr[-500:]}")
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
@@ -189,11 +193,12 @@ def figure(pieces: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             [np.asarray(chunk["ratios"].get(dtype, []), float) for chunk in chunks] or [np.zeros(0)]
         )
         found[dtype] = {
-            "error_over_noise": {f"{q:g}": round(float(np.quantile(ratios, q)), 2) for q in QUANTILES} if len(ratios)
+            "error_over_noise": {f"{q:g}": round(float(np.quantile(ratios, q)), 2) for q in QUANTILES}
+            if len(ratios)
             else {},
             "worst": _worst([chunk["worst"].get(dtype, {}) for chunk in chunks]),
             "smallest_seen": {method: of[dtype] for method, of in sorted(planted.items()) if dtype in of},
-        }  # fmt: skip
+        }
     return found
 
 

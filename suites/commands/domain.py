@@ -15,8 +15,8 @@ from gradgate.suites.commands import arguments
 from gradgate.suites.console import domain_table, terminal
 from gradgate.suites.console.files import need_own, write_atomically
 from gradgate.suites.console.progress import progress
+from gradgate.suites.engine import strategies
 from gradgate.suites.exact import truth
-from gradgate.suites.judging import strategies
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.pairs import domain, unseen
 from gradgate.suites.pairs.pair import Pair

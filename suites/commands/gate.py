@@ -116,7 +116,9 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
             sides[0].measure(before, (), show, asked, was, run=after.description["run"])
         halves = {side: sides[n].ran(half) for n, (side, half) in enumerate((("base", before), ("head", after)))}
         findings += _own_files(halves["base"], halves["head"], changed)
-    findings += _gradients(verdicts.found, was.found, compare.renames(before, after)) + _unjudged(after, verdicts.found)
+    findings += _gradients(verdicts.by_key, was.by_key, compare.renames(before, after)) + _unjudged(
+        after, verdicts.by_key
+    )
     reached = _decisions(was, compare.renames(before, after)), _decisions(verdicts, {})
     findings += compare.decisions(reached[0], reached[1], allowed, datetime.date.today())
     findings = _beside_fixes(findings)
@@ -128,13 +130,21 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
     tasks = after.description["tasks"]
     of_laws = sum(task["check"] in laws.CHECKS for task in tasks)
     return output.Document(
-        base, head, chosen.base, (before.description["fingerprint"], after.description["fingerprint"]),
-        (measured, len(wanted)), (reused, len(before.figures) + len(after.figures)),
-        (len(gradients), len(tasks) - of_laws), len(verdicts.reused & gradients.keys()), time.monotonic() - start,
-        findings, inapplicable=sum(one.verdict == "inapplicable" for one in gradients.values()),
+        base,
+        head,
+        chosen.base,
+        (before.description["fingerprint"], after.description["fingerprint"]),
+        (measured, len(wanted)),
+        (reused, len(before.figures) + len(after.figures)),
+        (len(gradients), len(tasks) - of_laws),
+        len(verdicts.reused & gradients.keys()),
+        time.monotonic() - start,
+        findings,
+        inapplicable=sum(one.verdict == "inapplicable" for one in gradients.values()),
         laws=(len(lawful), of_laws, len(verdicts.reused & lawful.keys())),
-        ran={side: half.own for side, half in halves.items()}, built=halves["head"].built(),
-    )  # fmt: skip
+        ran={side: half.from_tree for side, half in halves.items()},
+        built=halves["head"].built(),
+    )
 
 
 class _Judged:
@@ -148,21 +158,21 @@ class _Judged:
         """
         known = [Task(**row) for row in tasks]
         self.tasks = {(task.name, task.profile): task for task in known}
-        self.found: Verdicts = {}
+        self.by_key: Verdicts = {}
         self.reused: set[tuple[str, str]] = set()
 
     def add(self, row: dict[str, Any]) -> None:
         """Add a verdict as a side sends it."""
         verdict = Verdict.from_dict(row)
         key = verdict.task.name, verdict.task.profile
-        self.found[key] = replace(verdict, task=self.tasks.get(key, verdict.task))
+        self.by_key[key] = replace(verdict, task=self.tasks.get(key, verdict.task))
         self.reused |= {key} if row["reused"] else set()
 
     def parts(self) -> tuple[Verdicts, Verdicts]:
         """The verdicts on gradients, and those on bytes and work."""
         return (
-            {key: one for key, one in self.found.items() if one.task.check not in laws.CHECKS},
-            {key: one for key, one in self.found.items() if one.task.check in laws.CHECKS},
+            {key: one for key, one in self.by_key.items() if one.task.check not in laws.CHECKS},
+            {key: one for key, one in self.by_key.items() if one.task.check in laws.CHECKS},
         )
 
 
@@ -176,9 +186,14 @@ class _Side:
         assert overlay.given is not None
         self.given = overlay.given
         self.request = {
-            "own": is_gradgate(overlay.project), "base": base, "paths": [str(path) for path in overlay.paths],
-            "tree": str(self.given.tree), "jobs": chosen.jobs, "limit": chosen.limit, "timeout": chosen.timeout,
-        }  # fmt: skip
+            "own": is_gradgate(overlay.project),
+            "base": base,
+            "paths": [str(path) for path in overlay.paths],
+            "tree": str(self.given.tree),
+            "jobs": chosen.jobs,
+            "limit": chosen.limit,
+            "timeout": chosen.timeout,
+        }
 
     def describe(self) -> Half:
         """What this side has.
@@ -296,7 +311,7 @@ def _to_judge_on_the_base(
     renamed = {new: old for old, new in compare.renames(before, after).items()}
     touched, against = bool(own & set(changed)), ("failure", "unexpected", "error")
     owners = {owner(finding.row) for finding in findings if finding.kind == "rise"}
-    owners |= {one.task.owner for one in verdicts.found.values() if touched or one.outcome in against}
+    owners |= {one.task.owner for one in verdicts.by_key.values() if touched or one.outcome in against}
     owners = {renamed.get(one, one) for one in owners}
     return [task for task in before.description["tasks"] if owner(task) in owners and task["check"] not in laws.CHECKS]
 
@@ -309,14 +324,18 @@ def _gradients(verdicts: Verdicts, was: Verdicts, renamed: Mapping[str, str]) ->
         words, task, base = explain(verdict), verdict.task, old.get(key)
         called = task.name if task.check not in laws.CHECKS else f"{task.name}@{task.profile}"
         beside = {
-            "failure": "the base was refuted as well: this change did not cause it", "upheld": "upheld on the base",
-            "error": "it could not be judged on the base either", "unexpected": "",
-        }.get(base.outcome if base else "", "")  # fmt: skip
+            "failure": "the base was refuted as well: this change did not cause it",
+            "upheld": "upheld on the base",
+            "error": "it could not be judged on the base either",
+            "unexpected": "",
+        }.get(base.outcome if base else "", "")
         reason = words.reason or words.outcome
         kind = {
-            "failure": "refuted", "unexpected": "unexpected", "error": "unmeasured",
+            "failure": "refuted",
+            "unexpected": "unexpected",
+            "error": "unmeasured",
             "finding": "known" if verdict.verdict == "error" else "",
-        }.get(verdict.outcome, "unmeasured" if "not installed" in verdict.reason else "")  # fmt: skip
+        }.get(verdict.outcome, "unmeasured" if "not installed" in verdict.reason else "")
         if kind == "unexpected":
             reason = f"is upheld, though declared false: {task.declared_reason}"
         elif kind == "known":
@@ -333,7 +352,7 @@ def _gradients(verdicts: Verdicts, was: Verdicts, renamed: Mapping[str, str]) ->
 
 def _decisions(judged: _Judged, renamed: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
     """Method, by its name on the head -> the decisions of its formula, if that is upheld."""
-    known = [one for one in judged.found.values() if one.task.claim == "gradient_exact" and one.verdict == "upheld"]
+    known = [one for one in judged.by_key.values() if one.task.claim == "gradient_exact" and one.verdict == "upheld"]
     return {renamed.get(one.task.owner, one.task.owner): one.decisions for one in known}
 
 

@@ -18,9 +18,20 @@ from gradgate.suites.settings import Settings
 
 SCHEMA = 1
 FIGURE = (
-    "place", "series", "x", "unit", "printed", "ours", "kind", "unlike", "expected", "agreement", "outcome", "reason",
-)  # fmt: skip
-"""The fields that are listed for a figure of a paper; see `paper_results.told`."""
+    "place",
+    "series",
+    "x",
+    "unit",
+    "printed",
+    "ours",
+    "kind",
+    "unlike",
+    "expected",
+    "agreement",
+    "outcome",
+    "reason",
+)
+"""The fields that are listed for a figure of a paper; see `paper_results.with_verdict`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +76,7 @@ def _papers(chosen: argparse.Namespace) -> int:
         raise UsageError("--paper lists the statements of whole papers: leave out --method and --framework")
     names = [registry.family(chosen.family).name] if chosen.family else list(registry.families())
     found = [one for one in map(ledger.of_family, names) if one.entries or chosen.family]
-    kept = {one.family: paper_results.kept(one.family) for one in found}
+    kept = {one.family: paper_results.stored(one.family) for one in found}
     if chosen.json:
         papers = [_paper(one, {row["key"]: row for row in kept[one.family]}) for one in found]
         print(json.dumps({"schema": SCHEMA, "papers": papers}, indent=1, ensure_ascii=False))

@@ -174,10 +174,13 @@ def _choice(
             show.advance(f"{verdict.task.method} {verdict.task.claim}: {verdict.verdict}")
     told = {m.name: choice.judged((v for v in verdicts if v["method"] == m.name), m.oracle) for m in methods}
     return {
-        "problem": chosen.problem, "class": chosen.family.rpartition("@")[2], "letter": swept.letter,
-        "rows": choice.rows(document["cells"], document["laws"], told), "left_out": chosen.left_out,
+        "problem": chosen.problem,
+        "class": chosen.family.rpartition("@")[2],
+        "letter": swept.letter,
+        "rows": choice.rows(document["cells"], document["laws"], told),
+        "left_out": chosen.left_out,
         "verdicts": verdicts,
-    }  # fmt: skip
+    }
 
 
 def _row(cell: MethodCell, measured: Measurement) -> dict[str, Any]:
@@ -292,9 +295,11 @@ def _limits(series: Series, group: list[dict[str, Any]], swept: Range, profile: 
     memory = next((r["memory_bytes"] for r in group), None)
     foretold = series.law.largest_size(memory) if series.law is not None and memory is not None else None
     return {
-        "memory_bytes": memory, "largest_measured": max(fit, default=None), "smallest_unfit": min(unfit, default=None),
+        "memory_bytes": memory,
+        "largest_measured": max(fit, default=None),
+        "smallest_unfit": min(unfit, default=None),
         "largest_foretold": foretold,
-    }  # fmt: skip
+    }
 
 
 def _write(chosen: argparse.Namespace, document: dict[str, Any], last: bool = True) -> None:

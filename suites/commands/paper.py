@@ -23,7 +23,16 @@ from gradgate.suites.commands import arguments
 from gradgate.suites.console import paper_table, terminal
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.console.progress import progress
-from gradgate.suites.measuring.paper_results import SCHEMA, blank, complete, kept, published, read, results_path, told
+from gradgate.suites.measuring.paper_results import (
+    SCHEMA,
+    blank,
+    complete,
+    published,
+    read,
+    results_path,
+    stored,
+    with_verdict,
+)
 
 MOVED = 0.01
 """A figure that is measured again and differs by more than this, relatively, is reported with its earlier value."""
@@ -81,14 +90,18 @@ def main(chosen: argparse.Namespace) -> int:
 def _all_kept(chosen: argparse.Namespace) -> int:
     if chosen.place or chosen.json or chosen.shard.of > 1:
         raise UsageError("--place, --json and --shard are about one paper: say --family too")
-    found = {family: kept(family) for family in registry.families()}
+    found = {family: stored(family) for family in registry.families()}
     return paper_table.show({family: rows for family, rows in found.items() if rows})
 
 
 def _measure_missing(
-    asked: Sequence[Published], own: Sequence[Published], rows: dict[str, dict[str, Any]], path: Path,
-    share: dict[str, Any], chosen: argparse.Namespace,
-) -> None:  # fmt: skip
+    asked: Sequence[Published],
+    own: Sequence[Published],
+    rows: dict[str, dict[str, Any]],
+    path: Path,
+    share: dict[str, Any],
+    chosen: argparse.Namespace,
+) -> None:
     """Measure what of `own` is missing in `rows`, and add it; after each figure, write all known results of `asked`."""
     versions = fingerprint()
 
@@ -100,7 +113,7 @@ def _measure_missing(
     terminal.note(f"{len(wanted)} of {len(asked)} figures to measure; the others are in {path}")
 
     def keep() -> None:  # reasons and verdicts follow from declarations, so they are renewed for earlier results too
-        known = [told(one, rows[one.key]) for one in asked if one.key in rows]
+        known = [with_verdict(one, rows[one.key]) for one in asked if one.key in rows]
         write_atomically(
             path, json.dumps({"schema": SCHEMA, **share, "results": known}, indent=1, ensure_ascii=False) + "\n"
         )
@@ -129,10 +142,17 @@ def _all_measured(wanted: Sequence[Published], jobs: int) -> Generator[tuple[Pub
 
 def row(item: Published, found: dict[str, Any], versions: dict[str, str]) -> dict[str, Any]:
     """One result: what was printed, what was measured, their ratio, the verdict, and what it depends on."""
-    return told(item, blank(item) | {
-        "ours": found["ours"], "problem": found["problem"], "seconds": round(found["seconds"], 1),
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "fingerprint": versions,
-    })  # fmt: skip
+    return with_verdict(
+        item,
+        blank(item)
+        | {
+            "ours": found["ours"],
+            "problem": found["problem"],
+            "seconds": round(found["seconds"], 1),
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "fingerprint": versions,
+        },
+    )
 
 
 def sentence(result: dict[str, Any]) -> str:

@@ -32,7 +32,12 @@ def main(chosen: argparse.Namespace) -> int:
 def _row(profile: Profile) -> dict[str, Any]:
     available, extra, reason = hardware.availability(profile)
     return {
-        "name": profile.name, "kind": profile.kind, "memory_bytes": profile.memory_bytes,
-        "bandwidth": profile.bandwidth, "compiler": profile.compiler, "available": available, "extra": extra,
+        "name": profile.name,
+        "kind": profile.kind,
+        "memory_bytes": profile.memory_bytes,
+        "bandwidth": profile.bandwidth,
+        "compiler": profile.compiler,
+        "available": available,
+        "extra": extra,
         "reason": reason,
-    }  # fmt: skip
+    }

@@ -10,13 +10,12 @@ from typing import Any
 
 from gradgate.hw_profiles.measurement import ANSWERS
 from gradgate.references.errors import UsageError
-from gradgate.suites.commands import arguments
+from gradgate.suites.commands import arguments, union
 from gradgate.suites.console import terminal
 from gradgate.suites.console.files import need_own, write_atomically
 from gradgate.suites.console.plain import plain
 from gradgate.suites.judging.outcomes import exit_status
 from gradgate.suites.judging.verdict import Verdict
-from gradgate.suites.keeping import union
 from gradgate.suites.schemas import documents
 
 

@@ -83,9 +83,12 @@ def main(chosen: argparse.Namespace) -> int:
     names = chosen.shard.part(every, str, weights.__getitem__)
     share = {"shard": chosen.shard.to_dict(len(every))} if chosen.shard.of > 1 else {}
     head = {
-        "schema": SCHEMA, "fingerprint": fingerprint(), "sources": _sources(), "examples": chosen.examples,
+        "schema": SCHEMA,
+        "fingerprint": fingerprint(),
+        "sources": _sources(),
+        "examples": chosen.examples,
         "seed": chosen.seed,
-    }  # fmt: skip
+    }
     run = Run(chosen.examples, chosen.seed, limit=0.75 * chosen.timeout)
     stored = Outcomes(Keys(Path.cwd()), run)
     with stored.keys.parsing():
@@ -145,10 +148,12 @@ def _chosen(chosen: argparse.Namespace) -> list[str]:
             near = [called[found] for found in difflib.get_close_matches(part, called, n=3, cutoff=0)]
             raise UsageError(f"none of {len(every)} mutants has {part!r} in its name; nearest: {', '.join(near)}")
     names = [
-        name for name, mutant in every.items()
-        if chosen.family in (None, mutant.family) and chosen.framework in (None, mutant.framework)
+        name
+        for name, mutant in every.items()
+        if chosen.family in (None, mutant.family)
+        and chosen.framework in (None, mutant.framework)
         and (not chosen.mutant or any(part in name for part in chosen.mutant))
-    ]  # fmt: skip
+    ]
     there = [name for name in names if installed(every[name].framework)]
     if len(there) < len(names):
         terminal.note(f"{len(names) - len(there)} mutants are left out: their framework is not installed")

@@ -87,9 +87,16 @@ def _cells(row: Mapping[str, Any], letter: str) -> list[str]:
     fits = {True: "yes", False: "no", None: ""}[row["fits"]]
     largest = [_largest(row)] if letter else []
     return [
-        row["method"], row["verdict"], options, *([str(row["size"] or "")] if letter else []),
-        size("required_bytes") or row["status"], size("flops"), f"{seconds:.2g} s" if seconds else "", fits, *largest,
-    ]  # fmt: skip
+        row["method"],
+        row["verdict"],
+        options,
+        *([str(row["size"] or "")] if letter else []),
+        size("required_bytes") or row["status"],
+        size("flops"),
+        f"{seconds:.2g} s" if seconds else "",
+        fits,
+        *largest,
+    ]
 
 
 def _largest(row: Mapping[str, Any]) -> str:

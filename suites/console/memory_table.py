@@ -15,8 +15,10 @@ from gradgate.suites.console.terminal import console
 from gradgate.suites.measuring.series import amount
 
 OF_PASSES = {
-    "residual_bytes": "kept", "compiled_residual_bytes": "compiled kept", "compiled_peak_bytes": "compiled peak",
-}  # fmt: skip
+    "residual_bytes": "kept",
+    "compiled_residual_bytes": "compiled kept",
+    "compiled_peak_bytes": "compiled peak",
+}
 """Quantity of the two passes -> its column; there is none if no row has it."""
 EVERY = "every device"
 SAME = "PyTorch runs op by op and makes the same tensors on every device, so one row is for all of them."
@@ -87,9 +89,18 @@ def _cells(row: Mapping[str, Any], variable: str) -> list[str]:
     seconds = row["roofline_seconds"]
     options = row.get("setting") or json.dumps(row["options"])[1:-1].replace('"', "")
     return [
-        row["method"], row["framework"], row["profile"], options, *([str(row["spec"][variable])] if variable else []),
-        temp, size("argument_bytes"), size("output_bytes"), fits, size("flops"), f"{seconds:.2g} s" if seconds else "",
-    ]  # fmt: skip
+        row["method"],
+        row["framework"],
+        row["profile"],
+        options,
+        *([str(row["spec"][variable])] if variable else []),
+        temp,
+        size("argument_bytes"),
+        size("output_bytes"),
+        fits,
+        size("flops"),
+        f"{seconds:.2g} s" if seconds else "",
+    ]
 
 
 def _fits(law: Mapping[str, Any], letter: str) -> str:

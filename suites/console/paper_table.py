@@ -24,7 +24,7 @@ def show(papers: Mapping[str, Sequence[Mapping[str, Any]]]) -> int:
     """Show the figures of papers, and return the exit status.
 
     Args:
-        papers: family -> rows of `paper_results.told`.
+        papers: family -> rows of `paper_results.with_verdict`.
 
     Returns:
         0 every figure is as declared; 1 one is not; 2 one could not be measured, or has no expectation.

@@ -50,10 +50,17 @@ def table(verdicts: Sequence[Verdict]) -> None:
     out = console()
     grid = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (
-        ("family", "left"), ("method", "left"), ("framework", "left"), ("upheld", "right"), ("findings", "right"),
-        ("failed", "right"), ("n/a", "right"), ("problems", "right"), ("equal to", "right"),
+        ("family", "left"),
+        ("method", "left"),
+        ("framework", "left"),
+        ("upheld", "right"),
+        ("findings", "right"),
+        ("failed", "right"),
+        ("n/a", "right"),
+        ("problems", "right"),
+        ("equal to", "right"),
         ("digits lost\nf64 f32 bf16", "right"),
-    ):  # fmt: skip
+    ):
         grid.add_column(name, justify=justify, no_wrap=name != "method", overflow="fold")  # type: ignore[arg-type]
     for _, rows in itertools.groupby(verdicts, key=lambda v: v.task.owner):
         grid.add_row(*_row(list(rows)))
@@ -103,8 +110,9 @@ def _coverage(out: Console, verdicts: Sequence[Verdict]) -> None:
         enough = max(one["enough"] for one in found)
         out.print(
             f"{claim}: {tried} of {possible} pairs of (field, value) tried; never, among others: "
-            f"{', '.join(never[:SHOWN])}; --examples {enough} tries every shape", markup=False,
-        )  # fmt: skip
+            f"{', '.join(never[:SHOWN])}; --examples {enough} tries every shape",
+            markup=False,
+        )
 
 
 def _row(group: list[Verdict]) -> list[str | Text]:
@@ -117,9 +125,16 @@ def _row(group: list[Verdict]) -> list[str | Text]:
     shown = [f"{digits} digits" if digits is not None else "", "{:>3} {:>3} {:>4}".format(*lost)]
     count = sum(v.examples for v in group)
     return [
-        task.family, task.method, task.framework, str(upheld), Text(str(found or ""), style="yellow"),
-        Text(str(failed or ""), style="red"), str(absent or ""), str(count), *shown,
-    ]  # fmt: skip
+        task.family,
+        task.method,
+        task.framework,
+        str(upheld),
+        Text(str(found or ""), style="yellow"),
+        Text(str(failed or ""), style="red"),
+        str(absent or ""),
+        str(count),
+        *shown,
+    ]
 
 
 def fewest_digits(verdicts: Iterable[Verdict]) -> int | None:

@@ -19,7 +19,7 @@ from gradgate.references.loading import load
 from gradgate.suites.court import problems, proxy
 from gradgate.suites.court import wall as walls
 from gradgate.suites.court.stranger import Gone, Nursery, Raised, Stranger
-from gradgate.suites.judging.engine import judge_on
+from gradgate.suites.engine.given import judge_on
 from gradgate.suites.judging.subject import Subject, first_line
 from gradgate.suites.judging.verdict import Task, Verdict, finite
 from gradgate.suites.pairs.pair import Pair

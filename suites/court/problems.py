@@ -16,7 +16,7 @@ from gradgate.references.backends import precision
 from gradgate.references.contract import Backend, Claim, Method, Spec, UsageError
 from gradgate.suites.checks import CHECKS
 from gradgate.suites.court.proxy import Judged
-from gradgate.suites.judging import strategies
+from gradgate.suites.engine import strategies
 from gradgate.suites.pairs.lowering import legal
 
 JUDGED = (

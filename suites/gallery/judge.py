@@ -230,7 +230,9 @@ def _pairs(rows: Sequence[Mapping[str, Any]]) -> dict[str, Row]:
 def _add_kept(library: Library, environment: Environment, row: Row) -> None:
     """Add to each pair what it keeps between its passes, and what its reference keeps."""
     target = shortest(library.path.resolve())
-    ran = run([environment.python, "-m", "gradgate.suites.gallery.kept", target], KEPT, env=_variables(environment))
+    ran = run(
+        [environment.python, "-m", "gradgate.suites.gallery.stored_bytes", target], KEPT, env=_variables(environment)
+    )
     try:
         found = json.loads(ran.output.strip().splitlines()[-1])["pairs"] if ran.status == 0 else {}
     except (ValueError, IndexError, KeyError, TypeError):

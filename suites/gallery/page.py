@@ -51,7 +51,7 @@ def write(target: Path, folder: Path = FOLDER) -> list[str]:
         target: the folder; files below ``target/extra`` are copied as they are.
         folder: where the kept rows are.
     """
-    rows = results.kept(folder)
+    rows = results.stored(folder)
     extra, pages = target / "extra" / "gallery", target / "libraries"
     for made in (extra, pages):
         made.mkdir(parents=True, exist_ok=True)

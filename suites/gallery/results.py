@@ -63,7 +63,7 @@ def write(folder: Path, rows: Sequence[Row]) -> None:
 
 def keep(folder: Path, report: Path) -> Path:
     """Put the rows of a folder of reports into `KEPT`, in place of older rows of these libraries; returns its path."""
-    rows = {row["name"]: row for row in kept(folder)} | {row["name"]: _short(row) for row in read(report)}
+    rows = {row["name"]: row for row in stored(folder)} | {row["name"]: _short(row) for row in read(report)}
     there = {path.stem for path in folder.glob("*.py")}
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for name, row in sorted(rows.items()) if name in there)
     path = folder / KEPT
@@ -76,7 +76,7 @@ def _short(row: Row) -> Row:
     return {name: value for name, value in row.items() if name not in ("key", "reused")}
 
 
-def kept(folder: Path) -> list[Row]:
+def stored(folder: Path) -> list[Row]:
     """The rows that are kept; [] if there are none."""
     path = folder / KEPT
     if not path.exists():

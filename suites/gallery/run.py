@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace) -> int:
     if given.table:
-        print(results.table(results.kept(given.folder)))
+        print(results.table(results.stored(given.folder)))
         return 0
     libraries = chosen(given.names, given.folder, given.shard)
     names = {library.name for library in libraries}

@@ -31,9 +31,14 @@ from gradgate.suites.schemas.checking import checked
 from gradgate.suites.settings import Text, read_toml
 
 Quantity = Literal[
-    "temp_bytes", "state_bytes", "required_bytes", "flops", "residual_bytes", "compiled_residual_bytes",
+    "temp_bytes",
+    "state_bytes",
+    "required_bytes",
+    "flops",
+    "residual_bytes",
+    "compiled_residual_bytes",
     "compiled_peak_bytes",
-]  # fmt: skip
+]
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

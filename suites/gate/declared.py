@@ -13,9 +13,12 @@ from gradgate.references import registry
 from gradgate.references.contract import Method
 
 LISTS = {
-    "dims": "sizes of {}", "options": "values of the option {}", "regimes": "regimes", "dtypes": "dtypes",
+    "dims": "sizes of {}",
+    "options": "values of the option {}",
+    "regimes": "regimes",
+    "dtypes": "dtypes",
     "legal": "combinations of the dims that `valid` takes",
-}  # fmt: skip
+}
 """Facts that are lists, or dicts of lists, of what is tried; with what their items are in words."""
 LIMITS = {
     "kappa": "kappa",
@@ -37,25 +40,30 @@ def facts(method: Method) -> dict[str, Any]:
     laws = {claim.name: claim.law for claim in method.claims if claim.law is not None}
     found: dict[str, Any] = {
         "origin": registry.origin(method.family) or method.implementation,
-        "dtypes": list(method.dtypes), "kappa": method.kappa,
+        "dtypes": list(method.dtypes),
+        "kappa": method.kappa,
         "laws": {name: json.dumps(dataclasses.asdict(law), sort_keys=True) for name, law in laws.items()},
         "share": {name: law.share for name, law in laws.items() if hasattr(law, "share")},
         "exponent": {name: law.exponent for name, law in laws.items() if hasattr(law, "exponent")},
         "tolerance": {
-            name: law.within.tolerance for name, law in laws.items()
+            name: law.within.tolerance
+            for name, law in laws.items()
             if hasattr(law, "within") and law.within.tolerance is not None
         },
-    }  # fmt: skip
+    }
     pair = registry.load(method.implementation) if registry.origin(method.family) else None
     if pair is None or not hasattr(pair, "found_at"):
         return found
     return found | {
         "dims": {name: list(sizes) for name, sizes in pair.dims.items()},
         "options": {name: _labels(values) for name, values in pair.options.items()},
-        "regimes": list(pair.regimes), "legal": _legal(pair),
-        "inputs": {path: repr(draw) for path, draw in pair.leaves.items()}, "random": pair.random,
-        "by_backward": pair.by_backward, "devices": list(pair.devices),
-    }  # fmt: skip
+        "regimes": list(pair.regimes),
+        "legal": _legal(pair),
+        "inputs": {path: repr(draw) for path, draw in pair.leaves.items()},
+        "random": pair.random,
+        "by_backward": pair.by_backward,
+        "devices": list(pair.devices),
+    }
 
 
 def narrower(before: Facts, after: Facts) -> Iterator[tuple[str, str]]:

@@ -64,9 +64,13 @@ class Repository:
         if shutil.which("git") is None:
             raise UsageError("git is not installed, and the gate compares two revisions")
         found = subprocess.run(
-            ["git", "rev-parse", "--show-toplevel"], cwd=folder, capture_output=True, text=True, check=False,
+            ["git", "rev-parse", "--show-toplevel"],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
             env=_environment(),
-        )  # fmt: skip
+        )
         if found.returncode:
             raise UsageError(f"{folder} is not inside a git repository")
         root, folder = Path(found.stdout.rstrip("\n")).resolve(), folder.resolve()
@@ -145,9 +149,15 @@ class Repository:
                 found[commit] = place / "trees" / commit[:12]
                 found[commit].parent.mkdir(exist_ok=True)
                 made = self._run(
-                    "-c", "core.hooksPath=/dev/null", "worktree", "add", "--quiet", "--detach", str(found[commit]),
+                    "-c",
+                    "core.hooksPath=/dev/null",
+                    "worktree",
+                    "add",
+                    "--quiet",
+                    "--detach",
+                    str(found[commit]),
                     commit,
-                )  # fmt: skip
+                )
                 if made.returncode:
                     raise UsageError(f"git cannot make a worktree of {commit[:10]}: {made.stderr.strip()}")
             yield place, found
@@ -169,8 +179,10 @@ class Repository:
             for tree in sorted(place.glob("trees/*")):
                 subprocess.run(
                     ["git", "-C", root, "worktree", "remove", "--force", "--force", str(tree)],
-                    capture_output=True, check=False, env=_environment(),
-                )  # fmt: skip
+                    capture_output=True,
+                    check=False,
+                    env=_environment(),
+                )
             shutil.rmtree(place, ignore_errors=True)
         for tree in self.worktrees():
             if tree.parents[1].name.startswith(PREFIX) and not tree.parents[1].exists():
@@ -255,9 +267,14 @@ def _locked(place: Path, root: Path) -> Iterator[None]:
 def _removed_at_the_end(root: Path, place: Path) -> Iterator[None]:
     """Remove the trees of a folder and the folder, also if this process is killed in between."""
     remover = subprocess.Popen(
-        ["sh", "-c", REMOVER, "gradgate", str(root), str(place)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, start_new_session=True, env=_environment(), cwd=root,
-    )  # fmt: skip
+        ["sh", "-c", REMOVER, "gradgate", str(root), str(place)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env=_environment(),
+        cwd=root,
+    )
     try:
         yield
     finally:

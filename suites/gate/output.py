@@ -16,14 +16,28 @@ from gradgate.suites.gate.compare import FAILURES, UNMEASURED, Finding
 
 SCHEMA = 1
 HEAD = {
-    "rise": "RISE", "missing": "GONE", "failed": "FAILED", "refuted": "REFUTED",
-    "unexpected": "UPHELD, DECLARED FALSE", "withdrawn": "WITHDRAWN", "narrowed": "NARROWER",
-    "unmeasured": "NOT MEASURED", "left_out": "left out", "fixed": "fixed by this change",
-    "with_fix": "rises with the fix", "known": "not measured, as declared", "expired": "expired", "allowed": "allowed",
-    "unused": "unused", "renamed": "renamed", "declared": "declared otherwise", "edited": "edited", "new": "new",
+    "rise": "RISE",
+    "missing": "GONE",
+    "failed": "FAILED",
+    "refuted": "REFUTED",
+    "unexpected": "UPHELD, DECLARED FALSE",
+    "withdrawn": "WITHDRAWN",
+    "narrowed": "NARROWER",
+    "unmeasured": "NOT MEASURED",
+    "left_out": "left out",
+    "fixed": "fixed by this change",
+    "with_fix": "rises with the fix",
+    "known": "not measured, as declared",
+    "expired": "expired",
+    "allowed": "allowed",
+    "unused": "unused",
+    "renamed": "renamed",
+    "declared": "declared otherwise",
+    "edited": "edited",
+    "new": "new",
     "fall": "fell",
     "time": "time (advisory)",
-}  # fmt: skip
+}
 SHOWN = ("python", "jax", "jaxlib", "libtpu", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12", "torch", "numpy")
 SOME = 8
 """How many files are listed."""
@@ -78,17 +92,21 @@ class Document:
         """The result in one line."""
         counts = {kind: sum(finding.kind == kind for finding in self.findings) for kind in HEAD}
         words = {
-            "rise": ("figure rises", "figures rise"), "missing": ("is gone", "are gone"),
-            "failed": ("cell fails", "cells fail"), "withdrawn": ("claim is withdrawn", "claims are withdrawn"),
+            "rise": ("figure rises", "figures rise"),
+            "missing": ("is gone", "are gone"),
+            "failed": ("cell fails", "cells fail"),
+            "withdrawn": ("claim is withdrawn", "claims are withdrawn"),
             "refuted": ("claim does not hold", "claims do not hold"),
             "unexpected": ("claim is upheld, declared false", "claims are upheld, declared false"),
             "narrowed": ("declaration is narrower", "declarations are narrower"),
             "unmeasured": ("could not be measured", "could not be measured"),
             "fixed": ("claim is fixed by this change", "claims are fixed by this change"),
             "with_fix": ("figure rises with the fix", "figures rise with the fix"),
-            "allowed": ("allowed rise", "allowed rises"), "fall": ("figure falls", "figures fall"),
-            "new": ("new cell", "new cells"), "left_out": ("quantity is left out", "quantities are left out"),
-        }  # fmt: skip
+            "allowed": ("allowed rise", "allowed rises"),
+            "fall": ("figure falls", "figures fall"),
+            "new": ("new cell", "new cells"),
+            "left_out": ("quantity is left out", "quantities are left out"),
+        }
         said = [f"{counts[kind]} {word[counts[kind] != 1]}" for kind, word in words.items() if counts[kind]]
         if self.status == 0:
             better = (counts["fall"] or counts["fixed"]) and not counts["allowed"] and not counts["with_fix"]
@@ -125,19 +143,29 @@ class Document:
     def to_dict(self) -> dict[str, Any]:
         """The document in plain JSON types, with stable names."""
         return {
-            "schema": SCHEMA, "status": self.status, "verdict": self.verdict, "base": self.base, "head": self.head,
-            "asked": self.asked, "fingerprint": dict(self.fingerprints[1]),
+            "schema": SCHEMA,
+            "status": self.status,
+            "verdict": self.verdict,
+            "base": self.base,
+            "head": self.head,
+            "asked": self.asked,
+            "fingerprint": dict(self.fingerprints[1]),
             "fingerprint_base": dict(self.fingerprints[0]),
             "cells": {"measured": self.cells[0], "manifest": self.cells[1], "reused": self.cells_reused[0]},
-            "claims": {"judged": self.claims[0], "manifest": self.claims[1], "reused": self.claims_reused,
-                       "inapplicable": self.inapplicable},
+            "claims": {
+                "judged": self.claims[0],
+                "manifest": self.claims[1],
+                "reused": self.claims_reused,
+                "inapplicable": self.inapplicable,
+            },
             "laws": dict(zip(("judged", "manifest", "reused"), self.laws, strict=True)),
-            "ran": {side: dict(modules) for side, modules in self.ran.items()}, "built": dict(self.built),
+            "ran": {side: dict(modules) for side, modules in self.ran.items()},
+            "built": dict(self.built),
             "seconds": round(self.seconds, 3),
             "findings": [
                 dataclasses.asdict(f) | {"share_of_memory": share(f), "reproduce": reproduce(f)} for f in self.findings
             ],
-        }  # fmt: skip
+        }
 
 
 def toolchain(fingerprint: Mapping[str, str]) -> str:

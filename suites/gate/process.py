@@ -44,9 +44,13 @@ def ask(python: str, overlay: Overlay, request: dict[str, Any], who: str) -> Ite
         try:
             child = subprocess.Popen(
                 [python, "-m", "gradgate.suites.gate.side"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=overlay.project,
-                env=overlay.environment(), start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=overlay.project,
+                env=overlay.environment(),
+                start_new_session=True,
+            )
         except OSError as error:
             raise UsageError(f"{who}: cannot run {python}: {error.strerror}") from None
         assert child.stdin is not None

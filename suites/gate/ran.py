@@ -25,9 +25,28 @@ SUBJECT = "gradgate.references"
 HOMES = ("", "src", "lib", "python")
 """Folders of a project in which its packages usually lie."""
 SOURCES = (
-    ".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".pyx", ".pxd", ".f90", ".rs", ".in", ".tmpl", ".j2",
-    "meson.build", "CMakeLists.txt", "setup.py", "build.py", "hatch_build.py", "Cargo.toml",
-)  # fmt: skip
+    ".c",
+    ".cc",
+    ".cpp",
+    ".cxx",
+    ".cu",
+    ".cuh",
+    ".h",
+    ".hpp",
+    ".pyx",
+    ".pxd",
+    ".f90",
+    ".rs",
+    ".in",
+    ".tmpl",
+    ".j2",
+    "meson.build",
+    "CMakeLists.txt",
+    "setup.py",
+    "build.py",
+    "hatch_build.py",
+    "Cargo.toml",
+)
 """How the names of files end from which a build makes others."""
 
 
@@ -110,7 +129,7 @@ class Ran:
     named: frozenset[str] = frozenset()
 
     @property
-    def own(self) -> dict[str, str]:
+    def from_tree(self) -> dict[str, str]:
         """The modules that came from the tree: name -> path in it."""
         return {name: path for name, path in self.record["modules"].items() if not os.path.isabs(path)}
 
@@ -128,16 +147,17 @@ class Ran:
                 place[: -len(end)]: place for end in _ends(name) for place in held if f"/{place}".endswith(f"/{end}")
             }
             near = [
-                place for root, place in roots.items()
+                place
+                for root, place in roots.items()
                 if f"{root}{INIT}" not in held and (top in tops or os.path.normpath(root or ".") in homes)
-            ]  # fmt: skip
+            ]
             if near:
                 found[name] = (path, min(near, key=lambda place: (place.count("/"), place)))
         return found
 
     def built(self) -> dict[str, str]:
         """Modules in the tree's packages that no commit holds, as a build has made them: name -> path."""
-        own = self.own.keys()
+        own = self.from_tree.keys()
         modules = self.record["modules"].items()
         return {name: path for name, path in modules if os.path.isabs(path) and _ancestors(name) & own}
 
@@ -157,7 +177,7 @@ class Ran:
     def _imported(self) -> set[str]:
         """The top-level names that the files which ran import."""
         found = set()
-        for path in set(self.own.values()):
+        for path in set(self.from_tree.values()):
             try:
                 nodes = list(ast.walk(ast.parse((self.given.tree / path).read_bytes())))
             except (OSError, SyntaxError, ValueError):

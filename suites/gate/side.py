@@ -50,12 +50,16 @@ class Side:
             cells += [cell.to_dict() for cell in known.cells(self.settings.profiles)]
             tasks += [asdict(task) for task in known.tasks(self.settings.profiles)]
         return {
-            "methods": sorted(self.methods), "cells": cells, "tasks": tasks, "fingerprint": self.keys.fingerprint,
+            "methods": sorted(self.methods),
+            "cells": cells,
+            "tasks": tasks,
+            "fingerprint": self.keys.fingerprint,
             "left_out": {key: dict(getattr(g.declared, "left_out", {})) for key, g in self.methods.items()},
             "declared": {key: facts(known.declared) for key, known in self.methods.items()},
-            "run": {"examples": self.settings.examples, "seed": self.settings.seed}, "allow": self.settings.allow,
+            "run": {"examples": self.settings.examples, "seed": self.settings.seed},
+            "allow": self.settings.allow,
             "named": {key: sorted(known.named()) for key, known in self.methods.items()},
-        }  # fmt: skip
+        }
 
     def record(self) -> dict[str, Any]:
         """What this process has imported; {} if the trees are not known."""

@@ -154,9 +154,8 @@ def _x(decade: float) -> float:
 def _mark(name: str, error: float, y: float, refuted: bool, known: bool) -> str:
     """A circle; with an arrow to its left if the error is only an upper bound."""
     x, colour = _x(math.log10(error)), COLOURS[name]
-    arrow = "" if known else (
-        f'<path d="M{x - 5:.1f} {y:.1f}H{x - 21:.1f}m5 -4l-5 4l5 4" fill="none" stroke="{colour}" stroke-width="1.6"/>'
-    )  # fmt: skip
+    head = f"M{x - 5:.1f} {y:.1f}H{x - 21:.1f}m5 -4l-5 4l5 4"
+    arrow = "" if known else f'<path d="{head}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
     inside = colour if refuted else "none"
     return f'{arrow}<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="{inside}" stroke="{colour}" stroke-width="1.8"/>'
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from gradgate.references.claims import GRADIENT_CLAIMS
-
-if TYPE_CHECKING:
-    from gradgate.suites.judging.verdict import Task
+from gradgate.suites.judging.task import Task
 
 VERDICTS = ("upheld", "refuted", "inapplicable", "error")
 AGAINST = ("refuted", "error")

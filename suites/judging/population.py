@@ -183,7 +183,7 @@ class Population:
     """The comparisons of one claim, by dtype and leaf."""
 
     seen: dict[tuple[str, str], list[Seen]] = field(default_factory=dict)
-    told: dict[tuple[str, str], list[bool]] = field(default_factory=dict)
+    informing: dict[tuple[str, str], list[bool]] = field(default_factory=dict)
     along: dict[tuple[str, str], list[tuple[str, Along]]] = field(default_factory=dict)
 
     def add(self, found: Comparison, shape: str) -> None:
@@ -193,7 +193,7 @@ class Population:
             self.seen.setdefault((found.dtype, leaf), []).append(Seen(shape, ratio, noise))
             kinds[kind_of(leaf)] = kinds.get(kind_of(leaf), False) or informs(noise, found.dtype)
         for kind, told in kinds.items():
-            self.told.setdefault((found.dtype, kind), []).append(told)
+            self.informing.setdefault((found.dtype, kind), []).append(told)
         for leaf, along in found.along.items():
             self.along.setdefault((found.dtype, leaf), []).append((shape, along))
 
@@ -227,7 +227,9 @@ class Population:
         Args:
             together: whether the problems are also judged together, for which bfloat16 needs more of them.
         """
-        found = [Informed(kind, dtype, sum(told), len(told), together) for (dtype, kind), told in self.told.items()]
+        found = [
+            Informed(kind, dtype, sum(told), len(told), together) for (dtype, kind), told in self.informing.items()
+        ]
         return min(found, key=lambda one: (one.enough, one.problems / one.judged), default=None)
 
 

@@ -19,7 +19,7 @@ from gradgate.references.backends import named_leaves, precision
 from gradgate.references.contract import IllegalOption, Method, Problem, Spec, Tree
 from gradgate.references.oracle import split
 from gradgate.suites.judging.frames import last_frames
-from gradgate.suites.judging.surroundings import kept
+from gradgate.suites.judging.surroundings import restored
 
 NARROW = 'a function that does not support bfloat16 or float16 leaves it out of dtypes=("float64", "float32", …)'
 """What to do about an exception that names a narrow dtype."""
@@ -28,12 +28,12 @@ NARROW = 'a function that does not support bfloat16 or float16 leaves it out of 
 class Fault(Exception):
     """A method gave no answer: it raised, exited or hung. The verdict is ``error`` and this is its reason.
 
-    Attributes: said: the sentence; at: where in the author's files, in the form of `frames.last_frames`.
+    Attributes: sentence: what happened; at: where in the author's files, in the form of `frames.last_frames`.
     """
 
-    def __init__(self, said: str, at: str = "") -> None:
-        super().__init__(said + at)
-        self.said, self.at = said, at
+    def __init__(self, sentence: str, at: str = "") -> None:
+        super().__init__(sentence + at)
+        self.sentence, self.at = sentence, at
 
 
 MISSING = "has no gradient"
@@ -161,7 +161,7 @@ class Subject:
         """Run ``function(*arguments)``, foreign code of the method, in the problem's precision; errors become Fault."""
         self.watch({"spec": json.loads(problem.spec.to_json()), "options": dict(options)})
         try:
-            with kept() as self.changed, precision(problem.backend, problem.dtype):
+            with restored() as self.changed, precision(problem.backend, problem.dtype):
                 authors = (self.declared.implementation, str(getattr(self.function, "__module__", "")))
                 return _guarded("the method", authors, _finished, problem.backend, function, *arguments)
         finally:
@@ -206,7 +206,7 @@ class Subject:
         if self._working[key]:
             name, _, other = self._working[key].partition("=")
             told = self._declared(name, options)
-            raise Refuted(f"{told}, but with it {fault.said}; with {name}={other} it gives an answer{fault.at}")
+            raise Refuted(f"{told}, but with it {fault.sentence}; with {name}={other} it gives an answer{fault.at}")
 
     def _declared(self, name: str, options: Mapping[str, Any]) -> str:
         [legal] = [option.legal for option in self.declared.options if option.name == name]

@@ -90,7 +90,7 @@ PARTS = (
 
 
 @contextlib.contextmanager
-def kept() -> Iterator[list[str]]:
+def restored() -> Iterator[list[str]]:
     """Put back what the body changes; yields a list, which afterwards names what was changed.
 
     Frameworks that are not imported before the body are left out. Cost: about 0.1 ms.

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gradgate.hw_profiles.recording import Record, digest
+from gradgate.suites.imports import Imports
 from gradgate.suites.keeping.present import ChangedMeanwhile, Packages, Present
-from gradgate.suites.keeping.sources import Imports
 from gradgate.suites.keeping.store import CannotKeep, Store
 
 MOST = 8

@@ -8,10 +8,10 @@ from typing import Any
 
 from gradgate.hw_profiles.measurement import Measurement
 from gradgate.references.contract import Method
+from gradgate.suites.imports import strings_of
 from gradgate.suites.keeping.answers import Answers
 from gradgate.suites.keeping.keys import MEASURING, Keys
 from gradgate.suites.keeping.present import Present
-from gradgate.suites.keeping.sources import strings_of
 from gradgate.suites.keeping.store import Store
 
 

@@ -24,19 +24,21 @@ from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.hw_profiles.profile import load
 from gradgate.hw_profiles.recording import Places, digest, file_digest, is_judge, names_in
 from gradgate.hw_profiles.work import COUNTING
+from gradgate.suites.checks import CHECKS
+from gradgate.suites.imports import Imports, Parsed
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task
-from gradgate.suites.keeping.sources import Imports, Parsed
 from gradgate.suites.workers.worker import environment
 
 MEASURING = ("gradgate.suites.measuring.cells", "gradgate.hw_profiles.sweep", "gradgate.hw_profiles.torch_memory")
 """Modules that measure a figure."""
 JUDGING = (
     "gradgate.suites.workers.worker",
-    *(f"gradgate.suites.pairs.{name}" for name in ("pair", "modules", "draws", "laws", "quick", "in_jax", "in_torch")),
+    *(f"gradgate.suites.pairs.{name}" for name in ("pair", "modules", "draws", "laws", "in_jax", "in_torch")),
+    "gradgate.suites.engine.quick",
+    *sorted({check.place.partition(":")[0] for check in CHECKS.values()}),
 )
-"""Modules that judge a claim: the worker, which imports every check, and the parts of pairs, which are imported by
-name."""
+"""Modules that judge a claim: the worker, and the parts of pairs and the checks, which are imported by name."""
 NATIVE = ("XLA_", "JAX_", "PYTORCH_", "TORCH", "TF_", "MKL_", "OMP_", "KMP_", "CUDA_", "LD_", "DYLD_", "PYTHON")
 """Prefixes of environment variables that native code or Python itself reads, where no record sees it."""
 JUDGED = ("GRADGATE_ENVIRONMENT",)

@@ -12,12 +12,12 @@ from gradgate.hw_profiles.recording import Record
 from gradgate.references import registry
 from gradgate.references.contract import Method
 from gradgate.references.loading import is_path
+from gradgate.suites.imports import strings_of
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.keeping.answers import Answers
 from gradgate.suites.keeping.keys import JUDGING, Keys
 from gradgate.suites.keeping.present import Present
-from gradgate.suites.keeping.sources import strings_of
 from gradgate.suites.keeping.store import Store
 
 Described = dict[str, Any]

@@ -59,18 +59,26 @@ class MethodCell:
     def to_dict(self) -> dict[str, Any]:
         """The cell as plain JSON types."""
         return {
-            "family": self.declared.family, "method": self.declared.name, "framework": self.declared.framework,
-            "target": self.target, "origin": registry.origin(self.declared.family), "profile": self.profile,
-            "spec": dataclasses.asdict(self.spec), "options": dict(self.options),
-        } | ({"setting": self.setting} if self.setting else {})  # fmt: skip
+            "family": self.declared.family,
+            "method": self.declared.name,
+            "framework": self.declared.framework,
+            "target": self.target,
+            "origin": registry.origin(self.declared.family),
+            "profile": self.profile,
+            "spec": dataclasses.asdict(self.spec),
+            "options": dict(self.options),
+        } | ({"setting": self.setting} if self.setting else {})
 
     def to_cell(self, limit: float = LIMIT, label: Any = None) -> sweep.Cell:
         """The cell as `hw_profiles.sweep` takes it: small and picklable, with x64 on for float64 only."""
         named = {
-            "family": registry.origin(self.declared.family) or self.declared.family, "method": self.declared.name,
-            "framework": self.declared.framework, "target": self.target, "spec": self.spec.to_json(),
+            "family": registry.origin(self.declared.family) or self.declared.family,
+            "method": self.declared.name,
+            "framework": self.declared.framework,
+            "target": self.target,
+            "spec": self.spec.to_json(),
             "options": dict(self.options),
-        }  # fmt: skip
+        }
         options = {"limit": limit} | ({"x64": self.spec.dtype == "float64"} if self.declared.framework == "jax" else {})
         return sweep.Cell(PROGRAM, self.profile, None, named, options, self.declared.framework, label)
 
@@ -177,19 +185,35 @@ def row(cell: MethodCell, found: Measurement) -> dict[str, Any]:
     if found.nominal_flops is not None and found.bytes_moved is not None:
         shares = found.nominal_flops / found.devices, found.bytes_moved / found.devices
         seconds = roofline(load(cell.profile), *shares, cell.spec.dtype)
-    return {
-        "family": declared.family, "method": declared.name, "framework": declared.framework, "profile": found.profile,
-        "options": dict(cell.options), "spec": json.loads(cell.spec.to_json()), "status": found.status,
-        "reason": reason, "devices": found.devices, "temp_bytes": found.temp_bytes,
-        "argument_bytes": found.argument_bytes, "output_bytes": found.output_bytes, "alias_bytes": found.alias_bytes,
-        "peak_bytes": found.peak_bytes, "required_bytes": found.required_bytes, "fits": found.fits,
-        "memory_bytes": load(cell.profile).device_memory_bytes,
-        "flops": found.flops, "transcendentals": found.transcendentals, "bytes_moved": found.bytes_moved,
-        "roofline_seconds": seconds, "cached": found.cached,
-        "fingerprint": dict(found.fingerprint) or fingerprint(load(cell.profile)),
-    } | {name: text for name, text in (("target", cell.target), ("setting", cell.setting)) if text} | measured_passes(
-        found
-    )  # fmt: skip
+    return (
+        {
+            "family": declared.family,
+            "method": declared.name,
+            "framework": declared.framework,
+            "profile": found.profile,
+            "options": dict(cell.options),
+            "spec": json.loads(cell.spec.to_json()),
+            "status": found.status,
+            "reason": reason,
+            "devices": found.devices,
+            "temp_bytes": found.temp_bytes,
+            "argument_bytes": found.argument_bytes,
+            "output_bytes": found.output_bytes,
+            "alias_bytes": found.alias_bytes,
+            "peak_bytes": found.peak_bytes,
+            "required_bytes": found.required_bytes,
+            "fits": found.fits,
+            "memory_bytes": load(cell.profile).device_memory_bytes,
+            "flops": found.flops,
+            "transcendentals": found.transcendentals,
+            "bytes_moved": found.bytes_moved,
+            "roofline_seconds": seconds,
+            "cached": found.cached,
+            "fingerprint": dict(found.fingerprint) or fingerprint(load(cell.profile)),
+        }
+        | {name: text for name, text in (("target", cell.target), ("setting", cell.setting)) if text}
+        | measured_passes(found)
+    )
 
 
 def measured_passes(found: Measurement) -> dict[str, int]:

@@ -21,7 +21,7 @@ class Judged:
     """
 
     right: bool | None
-    said: str
+    verdict: str
     reason: str = ""
 
 
@@ -70,13 +70,19 @@ def rows(
             continue
         told = verdicts.get(cell["method"], Judged(None, "not judged"))
         found[key] = {
-            "method": cell["method"], "profile": cell["profile"], "right": told.right, "verdict": told.said,
-            "reason": told.reason, "note": cell["reason"], "options": cell["options"], "size": size,
+            "method": cell["method"],
+            "profile": cell["profile"],
+            "right": told.right,
+            "verdict": told.verdict,
+            "reason": told.reason,
+            "note": cell["reason"],
+            "options": cell["options"],
+            "size": size,
             "status": cell["status"],
             **{name: cell[name] for name in ("required_bytes", "temp_bytes", "flops", "roofline_seconds", "fits")},
             "largest": law["largest_measured"] if law else None,
             "foretold": law["largest_foretold"] if law else None,
-        }  # fmt: skip
+        }
     return list(found.values())
 
 

@@ -102,9 +102,12 @@ def _traced(
             return tuple(found.values())
 
         compiled = aot_function(
-            forward, fw_compiler=forward_compiler, bw_compiler=backward_compiler, partition_fn=_cut,
+            forward,
+            fw_compiler=forward_compiler,
+            bw_compiler=backward_compiler,
+            partition_fn=_cut,
             decompositions=_decompositions(),
-        )  # fmt: skip
+        )
         passed_on: tuple[type[BaseException], ...] = (Refusal, *fakes.reads())
         try:
             with torch.enable_grad():

@@ -73,8 +73,10 @@ def reads() -> tuple[type[Exception], ...]:
     from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
     return (
-        fake_tensor.DataDependentOutputException, fake_tensor.DynamicOutputShapeException, GuardOnDataDependentSymNode,
-    )  # fmt: skip
+        fake_tensor.DataDependentOutputException,
+        fake_tensor.DynamicOutputShapeException,
+        GuardOnDataDependentSymNode,
+    )
 
 
 def problem(spec: Spec) -> Problem:
@@ -113,11 +115,11 @@ def launches_skipped(watch: Written | None = None) -> Iterator[None]:
 
     watch = watch or written.Written()
     with launches.skipping() as skipped, watch:
-        skipped.told = watch.launched
+        skipped.listener = watch.launched
         try:
             yield
         finally:
-            skipped.told = None
+            skipped.listener = None
 
 
 def around(

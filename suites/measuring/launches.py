@@ -15,18 +15,18 @@ class Launches:
     Attributes:
         skipped: whether launches do nothing (`skipping`).
         count: how many launches did nothing.
-        told: a function that is called with the arguments of a launch that does nothing.
+        listener: a function that is called with the arguments of a launch that does nothing.
     """
 
     skipped: bool = False
     count: int = 0
-    told: Callable[[Any], None] | None = None
+    listener: Callable[[Any], None] | None = None
 
     def skip(self, *arguments: Any) -> None:
         """Count a launch that does nothing, and report its arguments."""
         self.count += 1
-        if self.told is not None:
-            self.told(arguments)
+        if self.listener is not None:
+            self.listener(arguments)
 
 
 STATE = Launches()

@@ -67,7 +67,7 @@ def read(path: Path) -> dict[str, Any]:
         return {"schema": SCHEMA, "results": []}
 
 
-def told(item: Published, result: Mapping[str, Any]) -> dict[str, Any]:
+def with_verdict(item: Published, result: Mapping[str, Any]) -> dict[str, Any]:
     """A result with the current declaration of its figure and the verdict. Nothing is measured.
 
     Args:
@@ -78,15 +78,21 @@ def told(item: Published, result: Mapping[str, Any]) -> dict[str, Any]:
     known = isinstance(ours, (int, float)) and bool(item.printed)
     judged = judge(item, ours, result.get("problem", ""))
     return dict(result) | {
-        "printed": item.printed, "ratio": ours / item.printed if known else None, "reason": item.reason,
-        "kind": item.kind, "unlike": item.unlike, "expected": expects.verdict if expects else "",
+        "printed": item.printed,
+        "ratio": ours / item.printed if known else None,
+        "reason": item.reason,
+        "kind": item.kind,
+        "unlike": item.unlike,
+        "expected": expects.verdict if expects else "",
         "agreement": expects.agreement.words() if expects else "",
-        "because": expects.agreement.because if expects else "", "instead": expects.instead if expects else None,
-        "outcome": judged.outcome if judged else "", "sentence": judged.sentence if judged else "",
-    }  # fmt: skip
+        "because": expects.agreement.because if expects else "",
+        "instead": expects.instead if expects else None,
+        "outcome": judged.outcome if judged else "",
+        "sentence": judged.sentence if judged else "",
+    }
 
 
-def kept(family: str) -> list[dict[str, Any]]:
+def stored(family: str) -> list[dict[str, Any]]:
     """Every listed figure of a family with its kept result and its verdict; `ours` is None if no result is kept.
 
     Raises:
@@ -100,7 +106,9 @@ def complete(items: Sequence[Published], results: Iterable[Mapping[str, Any]]) -
     """Every figure of a paper, in order, with its result and its verdict. Figures derived from others are computed."""
     measured = {row["key"]: row for row in results}
     return [
-        told(item, _derived(item, items, measured) if is_derived(item) else measured.get(item.key) or blank(item))
+        with_verdict(
+            item, _derived(item, items, measured) if is_derived(item) else measured.get(item.key) or blank(item)
+        )
         for item in items
     ]
 
@@ -116,9 +124,17 @@ def _derived(item: Published, items: Sequence[Published], measured: Mapping[str,
 def blank(item: Published) -> dict[str, Any]:
     """What is known of a figure before it is measured."""
     return {
-        "key": item.key, "place": item.place, "series": item.series, "x": item.x, "unit": item.unit, "ours": None,
-        "problem": NOT_YET, "seconds": 0.0, "date": "", "fingerprint": {},
-    }  # fmt: skip
+        "key": item.key,
+        "place": item.place,
+        "series": item.series,
+        "x": item.x,
+        "unit": item.unit,
+        "ours": None,
+        "problem": NOT_YET,
+        "seconds": 0.0,
+        "date": "",
+        "fingerprint": {},
+    }
 
 
 def judged(rows: Iterable[Mapping[str, Any]]) -> dict[str, Judged]:

@@ -9,9 +9,13 @@ from typing import Any
 from gradgate.hw_profiles.fit import FitError, FittedLaw, fit
 
 WORDS = {
-    "temp_bytes": "temp", "required_bytes": "total", "argument_bytes": "arguments", "output_bytes": "outputs",
-    "peak_bytes": "peak", "flops": "FLOPs",
-}  # fmt: skip
+    "temp_bytes": "temp",
+    "required_bytes": "total",
+    "argument_bytes": "arguments",
+    "output_bytes": "outputs",
+    "peak_bytes": "peak",
+    "flops": "FLOPs",
+}
 
 LEAST = 0.5
 """Bytes or FLOPs: a smaller constant is what rounding leaves. Neither it nor one below the law's grain is printed."""

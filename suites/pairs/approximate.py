@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from gradgate.references.contract import UsageError, unknown
-
-if TYPE_CHECKING:
-    from gradgate.suites.pairs.pair import Pair
+from gradgate.references.contract import UsageError
 
 LOOSEST = 0.1
 """The largest relative error that a function may declare. A larger one leaves nothing to judge."""
@@ -100,30 +97,3 @@ def order(power: float, option: str) -> Convergence:
     if not isinstance(power, (int, float)) or isinstance(power, bool) or not 0 < power < math.inf:
         raise UsageError(f"order: the power is a positive number such as 2, not {power!r}")
     return Convergence(float(power), str(option))
-
-
-def check(who: str, pair: Pair) -> None:
-    """Check what a pair declares about its error.
-
-    Raises:
-        UsageError: it is neither a bound nor an order, or the option of an order has no values that show it.
-    """
-    declared: Any = pair.approximates
-    if declared is None or isinstance(declared, ErrorBound):
-        return
-    if not isinstance(declared, Convergence):
-        raise UsageError(f"{who}: approximates is made by gradgate.within or gradgate.order, not {declared!r}")
-    if declared.option not in pair.options:
-        raise unknown(f"option of approximates= of {who}", declared.option, pair.options)
-    values: Sequence[Any] | Callable[..., Any] = pair.options[declared.option]
-    numbers = () if callable(values) else tuple(values)
-    if not numbers or not all(isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0 for v in numbers):
-        raise UsageError(f"{who}: {declared.option} lists steps, such as (0.1, 0.05, 0.025), not {values!r}")
-    steps = [step for step, _ in declared.steps(numbers)]
-    if len(set(steps)) < FEWEST_STEPS or steps[0] < SPAN * steps[-1]:
-        raise UsageError(
-            f"{who}: an order is fitted over at least {FEWEST_STEPS} steps that span a factor of {SPAN:g}; "
-            f"{declared.option} has {numbers!r}"
-        )
-    if "second_order" in pair.composes:
-        raise UsageError(f"{who}: with an order of convergence, second derivatives are not judged: do not claim them")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradgate.references.backends import NARROW
 from gradgate.references.contract import Claim, Option
 from gradgate.suites.pairs.approximate import Convergence, ErrorBound
+from gradgate.suites.pairs.declared import DeclaredPair
 from gradgate.suites.pairs.devices import INTERPRETER
-
-if TYPE_CHECKING:
-    from gradgate.suites.pairs.pair import Pair
 
 FLOATS = {dtype: f"gradient_{dtype}" for dtype in ("float64", "float32", "bfloat16", "float16")}
 EXACT = "its formula is the reference's gradient: equal to 40 digits and more, constants rounded to {} aside"
@@ -25,11 +23,14 @@ AUTOGRAD = (
     "without a backward pass, its graph is freed"
 )
 REFUSED = {
-    "jit": "refuses_jit", "compile": "refuses_compile", "vmap": "refuses_vmap", "second_order": "refuses_second_order",
-}  # fmt: skip
+    "jit": "refuses_jit",
+    "compile": "refuses_compile",
+    "vmap": "refuses_vmap",
+    "second_order": "refuses_second_order",
+}
 
 
-def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
+def contract(pair: DeclaredPair, options: Sequence[Option]) -> tuple[Claim, ...]:
     """The claims of a pair: those about every pair, and those about its transformations, options and promises."""
 
     def owed(name: str, statement: str, check: str = "", **settings: Any) -> Claim:
@@ -105,7 +106,7 @@ def contract(pair: Pair, options: Sequence[Option]) -> tuple[Claim, ...]:
     return tuple(claim if dtype == "float64" else _narrow(claim) for claim in found) + pair.promises
 
 
-def _in_floats(pair: Pair, dtype: str, statement: str) -> Claim:
+def _in_floats(pair: DeclaredPair, dtype: str, statement: str) -> Claim:
     """The claim about the gradient in one dtype."""
     settings = {"dtype": dtype}
     if pair.accumulates and dtype in NARROW:

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from gradgate.references.backends import NARROW
 from gradgate.references.contract import FRAMEWORKS, Claim, UsageError, unknown
 from gradgate.references.plugged import check_expected, check_kappa
 from gradgate.suites.pairs import approximate, devices
+from gradgate.suites.pairs.declared import LEFT_OUT, RESERVED, TRANSFORMATIONS, DeclaredPair
 from gradgate.suites.pairs.draws import WIDTHS, Draw
 
-if TYPE_CHECKING:
-    from gradgate.suites.pairs.pair import Pair
 
-
-def check_declaration(pair: Pair) -> None:
+def check_declaration(pair: DeclaredPair) -> None:
     """Check everything of a pair that needs neither function.
 
     Raises:
         UsageError: says what is wrong, what is legal and which name is nearest.
     """
-    from gradgate.suites.pairs.pair import RESERVED
-
     who = pair.called
     if not pair.reference and pair.reference is not None:
         raise UsageError(
@@ -74,7 +70,7 @@ def check_declaration(pair: Pair) -> None:
     devices.check(who, pair.devices)
     check_kappa(pair.kappa, pair.dtypes)
     check_expected(pair.expected)
-    approximate.check(who, pair)
+    _check_approximation(who, pair)
     for claim in pair.promises:
         if not isinstance(claim, Claim):
             raise UsageError(f"{who}: a claim is made by gradgate.grows, gradgate.at_most and so on, not {claim!r}")
@@ -102,14 +98,12 @@ def _paths(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, tree
 
 
-def check_transformations(pair: Pair) -> None:
+def check_transformations(pair: DeclaredPair) -> None:
     """Check what a pair composes with and disclaims, which depends on its framework.
 
     Raises:
         UsageError: names the wrong one.
     """
-    from gradgate.suites.pairs.pair import TRANSFORMATIONS
-
     if pair.devices and pair.where == "jax":
         raise UsageError(
             f"{pair.called}: devices are for PyTorch; a Pallas kernel is interpreted if the function passes "
@@ -127,10 +121,8 @@ def check_transformations(pair: Pair) -> None:
             raise unknown(f"transformation of {pair.called} ({pair.where})", name, TRANSFORMATIONS[pair.where])
 
 
-def _check_promises(who: str, pair: Pair) -> None:
+def _check_promises(who: str, pair: DeclaredPair) -> None:
     """Check that promises are about declared dims, and that no two have one name."""
-    from gradgate.suites.pairs.pair import RESERVED
-
     seen: set[str] = set()
     for claim in pair.promises:
         if claim.name in seen:
@@ -150,7 +142,7 @@ def _check_promises(who: str, pair: Pair) -> None:
                 raise UsageError(f"{who}: at= of {claim.name} sets {name}={value!r}; the option's values are {listed}")
 
 
-def _check_measured(who: str, pair: Pair) -> None:
+def _check_measured(who: str, pair: DeclaredPair) -> None:
     """Check the problems at which a pair is measured.
 
     Raises:
@@ -176,14 +168,12 @@ def _check_measured(who: str, pair: Pair) -> None:
                 raise UsageError(f"{who}: measured sets {name} to {value!r}; legal are {legal}")
 
 
-def _check_unmeasured(who: str, pair: Pair) -> None:
+def _check_unmeasured(who: str, pair: DeclaredPair) -> None:
     """Check what a pair leaves out, and that it promises nothing about it.
 
     Raises:
         UsageError: names the wrong quantity, and lists the legal ones.
     """
-    from gradgate.suites.pairs.pair import LEFT_OUT
-
     if not isinstance(pair.unmeasured, Mapping):
         raise UsageError(f"{who}: unmeasured maps quantities to reasons, not {pair.unmeasured!r}")
     for quantity, reason in pair.unmeasured.items():
@@ -205,9 +195,7 @@ def _check_sizes(who: str, name: str, sizes: Any) -> None:
         raise UsageError(f"{who}: dim {name} lists the sizes to try, such as (1, 3, 64), not {sizes!r}")
 
 
-def _check_options(who: str, pair: Pair) -> None:
-    from gradgate.suites.pairs.pair import RESERVED
-
+def _check_options(who: str, pair: DeclaredPair) -> None:
     for name, values in pair.options.items():
         if name in (*RESERVED, *pair.dims, *pair.inputs):
             raise UsageError(
@@ -219,3 +207,30 @@ def _check_options(who: str, pair: Pair) -> None:
                 raise UsageError(f"{who}: values of {name} are a list, or a function of the dims (name -> size)")
         elif isinstance(values, str) or not isinstance(values, Sequence) or not values:
             raise UsageError(f"{who}: option {name} lists its legal values, such as ('mean', 'sum'), not {values!r}")
+
+
+def _check_approximation(who: str, pair: DeclaredPair) -> None:
+    """Check what a pair declares about its error.
+
+    Raises:
+        UsageError: it is neither a bound nor an order, or the option of an order has no values that show it.
+    """
+    declared: Any = pair.approximates
+    if declared is None or isinstance(declared, approximate.ErrorBound):
+        return
+    if not isinstance(declared, approximate.Convergence):
+        raise UsageError(f"{who}: approximates is made by gradgate.within or gradgate.order, not {declared!r}")
+    if declared.option not in pair.options:
+        raise unknown(f"option of approximates= of {who}", declared.option, pair.options)
+    values: Sequence[Any] | Callable[..., Any] = pair.options[declared.option]
+    numbers = () if callable(values) else tuple(values)
+    if not numbers or not all(isinstance(v, (int, float)) and not isinstance(v, bool) and v > 0 for v in numbers):
+        raise UsageError(f"{who}: {declared.option} lists steps, such as (0.1, 0.05, 0.025), not {values!r}")
+    steps = [step for step, _ in declared.steps(numbers)]
+    if len(set(steps)) < approximate.FEWEST_STEPS or steps[0] < approximate.SPAN * steps[-1]:
+        raise UsageError(
+            f"{who}: an order is fitted over at least {approximate.FEWEST_STEPS} steps that span a factor of "
+            f"{approximate.SPAN:g}; {declared.option} has {numbers!r}"
+        )
+    if "second_order" in pair.composes:
+        raise UsageError(f"{who}: with an order of convergence, second derivatives are not judged: do not claim them")

@@ -18,8 +18,10 @@ INTERPRETER, CUDA = "interpreter", "cuda"
 DEVICES = (INTERPRETER, CUDA)
 """What `Pair.devices` may name."""
 ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
-    "": {}, INTERPRETER: {triton_interpreter.VARIABLE: "1"}, CUDA: {triton_interpreter.VARIABLE: "0"},
-}  # fmt: skip
+    "": {},
+    INTERPRETER: {triton_interpreter.VARIABLE: "1"},
+    CUDA: {triton_interpreter.VARIABLE: "0"},
+}
 """Device -> variables that must be in the environment of a process before anything is imported."""
 
 

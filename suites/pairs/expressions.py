@@ -11,9 +11,14 @@ from typing import Any
 from gradgate.references.contract import UsageError, unknown
 
 _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
 
 LEGAL = (ast.Constant, ast.Name, ast.UnaryOp, ast.BinOp)
 """Kinds of nodes that an expression may have."""
@@ -34,9 +39,11 @@ def evaluate(text: str | float, dims: Mapping[str, int]) -> Any:
 
 def names(text: str | float) -> set[str]:
     """The dims that an expression names."""
-    return set() if isinstance(text, (int, float)) else {
-        node.id for node in ast.walk(_parsed(text)) if isinstance(node, ast.Name)
-    }  # fmt: skip
+    return (
+        set()
+        if isinstance(text, (int, float))
+        else {node.id for node in ast.walk(_parsed(text)) if isinstance(node, ast.Name)}
+    )
 
 
 def check(text: str | float, dims: Iterable[str], what: str) -> None:

@@ -6,14 +6,14 @@ last word. A dim in whose length the reference's memory grows faster than linear
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from gradgate.hw_profiles.torch_memory import Refusal
 from gradgate.references.contract import UsageError
-
-if TYPE_CHECKING:
-    from gradgate.suites.pairs.pair import Pair
+from gradgate.suites.pairs.lowering import legal
+from gradgate.suites.pairs.pair import Pair
 
 LENGTHS = (2**16, 2**13, 2**11)
 """Sizes of a long dim; the first that is possible is taken. From 257 equal terms on, a sum in bfloat16 stands still."""
@@ -23,6 +23,7 @@ PROBES = (64, 128)
 """Sizes at which the reference's memory is measured, to see how it grows."""
 
 
+@functools.lru_cache(maxsize=8)
 def long_sums(pair: Pair) -> tuple[dict[str, int], ...]:
     """The sizes of these problems, one for each dim that can be long.
 
@@ -55,8 +56,6 @@ def _summed(pair: Pair, usual: dict[str, int]) -> list[str]:
 
 def _possible(pair: Pair, sizes: dict[str, int]) -> bool:
     """Whether the dims make sense together; draws that need a long dim's size to be small do not."""
-    from gradgate.suites.pairs.lowering import legal
-
     return legal(pair, sizes) and 4 * pair.numbers({**sizes, **_options(pair)}) <= MOST_BYTES
 
 

@@ -73,8 +73,26 @@ def module_pair(
         )
     """
     return ModulePair(
-        function, reference, inputs, dims, options=options or {}, regimes=regimes or {}, dtypes=dtypes,
-        composes=composes, disclaims=disclaims, claims=claims, expected=expected or {}, kappa=kappa, valid=valid,
-        random=random, name=name, framework=framework, rename=rename or {}, modes=modes,
-        by_backward=by_backward, measured=measured, unmeasured=unmeasured or {}, approximates=approximates,
-    )  # fmt: skip
+        function,
+        reference,
+        inputs,
+        dims,
+        options=options or {},
+        regimes=regimes or {},
+        dtypes=dtypes,
+        composes=composes,
+        disclaims=disclaims,
+        claims=claims,
+        expected=expected or {},
+        kappa=kappa,
+        valid=valid,
+        random=random,
+        name=name,
+        framework=framework,
+        rename=rename or {},
+        modes=modes,
+        by_backward=by_backward,
+        measured=measured,
+        unmeasured=unmeasured or {},
+        approximates=approximates,
+    )

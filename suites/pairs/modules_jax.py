@@ -130,9 +130,13 @@ class LinenModule(JaxModule):
         variables = jax.tree.unflatten(self._structure, [values[name] for name in self._names])
         root = _key(key)
         answer = self.module.apply(
-            variables, *arguments, **keywords, **self.mode(training), mutable=self._others or False,
+            variables,
+            *arguments,
+            **keywords,
+            **self.mode(training),
+            mutable=self._others or False,
             rngs={name: jax.random.fold_in(root, i) for i, name in enumerate(("params", "dropout"))},
-        )  # fmt: skip
+        )
         if not self._others:
             return answer, {}
         out, after = answer

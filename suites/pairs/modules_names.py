@@ -75,9 +75,10 @@ def matched(who: str, reference: Bound, function: Bound, rename: Mapping[str, st
                 f"{who}: parameter {own} of the function has shape {mine}; {name} of the reference {theirs}"
             )
     state = {
-        name: ours[name] for name, leaf in reference.state.items()
+        name: ours[name]
+        for name, leaf in reference.state.items()
         if ours[name] in function.state and tuple(function.state[ours[name]].shape) == tuple(leaf.shape)
-    }  # fmt: skip
+    }
     return Names(parameters, state, who, tuple(function.state))
 
 

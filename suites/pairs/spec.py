@@ -90,9 +90,11 @@ class PairSpec(Spec):
             params = {path: cast(array) for path, array in inputs.items() if path in differentiated}
             given = {path: cast(array) for path, array in inputs.items() if path not in differentiated}
             return PairProblem(
-                self, backend, params,
+                self,
+                backend,
+                params,
                 {"given": given, "cotangents": {path: scaled(array) for path, array in cotangents.items()}},
-            )  # fmt: skip
+            )
 
     def layout(self) -> tuple[type[Problem], Tree, dict[str, Any]]:
         """The shapes of the Problem, without its numbers."""

@@ -377,9 +377,12 @@ def _compute_narrow(interpreter: Any) -> None:
 
 
 NARROW = {
-    "bfloat16": "bfloat16", "float8e4nv": "float8_e4m3fn", "float8e5": "float8_e5m2",
-    "float8e4b8": "float8_e4m3fnuz", "float8e5b16": "float8_e5m2fnuz",
-}  # fmt: skip
+    "bfloat16": "bfloat16",
+    "float8e4nv": "float8_e4m3fn",
+    "float8e5": "float8_e5m2",
+    "float8e4b8": "float8_e4m3fnuz",
+    "float8e5b16": "float8_e5m2fnuz",
+}
 """Triton's name -> PyTorch's, of the dtypes that the interpreter keeps as bits."""
 
 
@@ -440,14 +443,48 @@ def _gamma(x: float) -> float:
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(np, name) for name in (
-        "tanh", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh",
-        "floor", "ceil", "trunc", "rint", "cbrt", "hypot", "copysign",
-    )},
-    "rsqrt": lambda x: 1 / np.sqrt(x), "pow": np.power, "abs": np.abs, "fabs": np.abs, "fmod": np.fmod,
-    "atan": np.arctan, "asin": np.arcsin, "acos": np.arccos, "atan2": np.arctan2,
-    "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "fma": lambda x, y, z: x * y + z, "erf": _each(math.erf), "erfc": _each(math.erfc), "lgamma": _each(_gamma),
-}  # fmt: skip
+    **{
+        name: getattr(np, name)
+        for name in (
+            "tanh",
+            "sqrt",
+            "exp",
+            "exp2",
+            "expm1",
+            "log",
+            "log2",
+            "log10",
+            "log1p",
+            "sin",
+            "cos",
+            "tan",
+            "sinh",
+            "cosh",
+            "floor",
+            "ceil",
+            "trunc",
+            "rint",
+            "cbrt",
+            "hypot",
+            "copysign",
+        )
+    },
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "pow": np.power,
+    "abs": np.abs,
+    "fabs": np.abs,
+    "fmod": np.fmod,
+    "atan": np.arctan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan2": np.arctan2,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "fma": lambda x, y, z: x * y + z,
+    "erf": _each(math.erf),
+    "erfc": _each(math.erfc),
+    "lgamma": _each(_gamma),
+}
 """Name in libdevice -> the function of float64 arrays. Those called ``fast_…`` are left out: they are inexact on
 purpose, and only the device shows how inexact."""

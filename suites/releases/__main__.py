@@ -124,7 +124,7 @@ def _subjects(overlay: Overlay, place: Path, newest: tuple[Release, Path], chose
 def _one(release: Release, python: Path, subject: Subject, commit: str, chosen: argparse.Namespace) -> None:
     """Measure a release, and write every figure as soon as it is known."""
     reused, rows = 0, subject.rows
-    asked = measuring.measure(python, subject.overlay, rows, release.name, chosen.jobs, own=subject.own)
+    asked = measuring.measure(python, subject.overlay, rows, release.name, chosen.jobs, own=subject.of_gradgate)
     for place, found in enumerate(asked, 1):
         step = history.read(chosen.history, release, str(found.row["profile"]))
         name = cells.name(found.row)
@@ -181,7 +181,7 @@ def _confirm(pythons: dict[Release, Path], subject: Subject, chosen: argparse.Na
             continue
         asked = list(wanted.values())
         for found in measuring.measure(
-            python, subject.overlay, asked, release.name, chosen.jobs, again=True, own=subject.own
+            python, subject.overlay, asked, release.name, chosen.jobs, again=True, own=subject.of_gradgate
         ):
             step = history.read(chosen.history, release, str(found.row["profile"]))
             step.again[cells.name(found.row)] = dict(found.figures)

@@ -26,13 +26,13 @@ class Subject:
         overlay: the files that the process imports.
         rows: the cells.
         needs: what pip installs for it besides the release.
-        own: whether these are the references of gradgate itself.
+        of_gradgate: whether these are the references of gradgate itself.
     """
 
     overlay: Overlay
     rows: Sequence[dict[str, Any]]
     needs: tuple[str, ...] = ()
-    own: bool = True
+    of_gradgate: bool = True
 
 
 def entries(framework: str, folder: Path = FOLDER) -> list[Library]:
@@ -65,7 +65,7 @@ def subject(
     over = Overlay(project, (overlay.paths[0], project))
     needs = needed(library)
     install(python, release, needs)
-    return Subject(over, measuring.cells(over, release.framework, profiles, python), needs, own=False)
+    return Subject(over, measuring.cells(over, release.framework, profiles, python), needs, of_gradgate=False)
 
 
 def needed(library: Library) -> tuple[str, ...]:

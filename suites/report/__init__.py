@@ -5,7 +5,7 @@ To follow a refuted claim from its declaration to the page, read eight files:
 1. ``references/<class>/claims.py``, or ``__init__.py`` next to it, declares the claim: search for its name.
 2. ``suites/checks/__init__.py`` names the function that judges it.
 3. That function, such as ``suites/checks/counts.py:counts``, raises ``Refuted`` with a sentence.
-4. ``suites/judging/engine.py`` makes a verdict of it, with the smallest problem that fails.
+4. ``suites/engine/search.py`` makes a verdict of it, with the smallest problem that fails.
 5. ``suites/judging/verdict.py`` holds the verdict and the command that reproduces it.
 6. ``suites/judging/outcomes.py`` says whether that is a finding or a failure.
 7. ``suites/judging/explain.py`` puts it into words.

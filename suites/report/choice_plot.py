@@ -25,20 +25,31 @@ def figure(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         known = [r for r in rows if r["profile"] == profile and r["required_bytes"] and r["roofline_seconds"]]
         traces.append(
             {
-                "type": "scatter", "mode": "markers+text", "name": profile, "textposition": "top center",
-                "x": [r["required_bytes"] for r in known], "y": [r["roofline_seconds"] for r in known],
-                "text": [r["method"] for r in known], "hovertext": [r["verdict"] for r in known],
+                "type": "scatter",
+                "mode": "markers+text",
+                "name": profile,
+                "textposition": "top center",
+                "x": [r["required_bytes"] for r in known],
+                "y": [r["roofline_seconds"] for r in known],
+                "text": [r["method"] for r in known],
+                "hovertext": [r["verdict"] for r in known],
                 "marker": {
-                    "color": colour, "size": 10, "symbol": ["x" if r["right"] is False else "circle" for r in known],
+                    "color": colour,
+                    "size": 10,
+                    "symbol": ["x" if r["right"] is False else "circle" for r in known],
                 },
             }
-        )  # fmt: skip
+        )
     axis = {"type": "log", "exponentformat": "power", "gridcolor": "#ddd", "zeroline": False}
     layout = {
-        "font": FONT | {"color": "#222"}, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
-        "height": 460, "margin": {"l": 76, "r": 16, "t": 8, "b": 48},
-        "xaxis": axis | {"title": {"text": "bytes"}}, "yaxis": axis | {"title": {"text": "roofline, seconds"}},
-    }  # fmt: skip
+        "font": FONT | {"color": "#222"},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "height": 460,
+        "margin": {"l": 76, "r": 16, "t": 8, "b": 48},
+        "xaxis": axis | {"title": {"text": "bytes"}},
+        "yaxis": axis | {"title": {"text": "roofline, seconds"}},
+    }
     return {"data": traces, "layout": layout}
 
 

@@ -38,9 +38,12 @@ def render(report: Report) -> str:
 def _case(suite: ElementTree.Element, row: Row) -> None:
     verdict, task = row.verdict, row.verdict.task
     case = ElementTree.SubElement(
-        suite, "testcase", classname=f"{task.family}.{task.method}.{task.framework}", name=task.claim,
+        suite,
+        "testcase",
+        classname=f"{task.family}.{task.method}.{task.framework}",
+        name=task.claim,
         time=f"{verdict.seconds:.3f}",
-    )  # fmt: skip
+    )
     known = {name: value for name, value in (("digits", verdict.digits), ("lost", verdict.lost)) if value is not None}
     if known:
         properties = ElementTree.SubElement(case, "properties")

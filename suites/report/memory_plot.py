@@ -30,10 +30,15 @@ def figure(series: Sequence[Mapping[str, Any]], claimed: float | None = None) ->
         colour = COLOURS[i % len(COLOURS)]
         traces.append(
             {
-                "type": "scatter", "mode": "markers", "name": one["name"] or one["quantity"], "x": list(one["sizes"]),
-                "y": list(one["values"]), "marker": {"color": colour, "size": 8}, "legendgroup": str(i),
+                "type": "scatter",
+                "mode": "markers",
+                "name": one["name"] or one["quantity"],
+                "x": list(one["sizes"]),
+                "y": list(one["values"]),
+                "marker": {"color": colour, "size": 8},
+                "legendgroup": str(i),
             }
-        )  # fmt: skip
+        )
         if one["law"] is not None and one["sizes"] and one["sizes"][0] > 0:  # the axes are logarithmic
             traces.append(_line(one, colour, str(i)))
     if claimed is not None and series and series[0]["sizes"] and series[0]["sizes"][0] > 0:
@@ -42,11 +47,15 @@ def figure(series: Sequence[Mapping[str, Any]], claimed: float | None = None) ->
     first = series[0] if series else {"letter": "", "quantity": ""}
     unit = "FLOPs" if first["quantity"] == "flops" else "bytes"
     layout = {
-        "font": FONT, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "height": 320,
+        "font": FONT,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "height": 320,
         "margin": {"l": 76, "r": 16, "t": 8, "b": 48},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "bgcolor": "rgba(0,0,0,0)"},
-        "xaxis": axis | {"title": {"text": first["letter"]}}, "yaxis": axis | {"title": {"text": unit}},
-    }  # fmt: skip
+        "xaxis": axis | {"title": {"text": first["letter"]}},
+        "yaxis": axis | {"title": {"text": unit}},
+    }
     return {"data": traces, "layout": layout}
 
 
@@ -92,16 +101,26 @@ def _line(one: Mapping[str, Any], colour: str, group: str) -> dict[str, Any]:
     law, sizes = FittedLaw.from_dict(one["law"]), one["sizes"]
     points = [sizes[0] * (sizes[-1] / sizes[0]) ** (i / 40) for i in range(41)]
     return {
-        "type": "scatter", "mode": "lines", "name": one["words"], "x": points, "y": [law.predict(x) for x in points],
-        "hoverinfo": "skip", "line": {"color": colour, "width": 1.5}, "legendgroup": group,
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "name": one["words"],
+        "x": points,
+        "y": [law.predict(x) for x in points],
+        "hoverinfo": "skip",
+        "line": {"color": colour, "width": 1.5},
+        "legendgroup": group,
+    }
 
 
 def _claimed(one: Mapping[str, Any], exponent: float) -> dict[str, Any]:
     low, high = one["sizes"][0], one["sizes"][-1]
     top = one["values"][-1]
     return {
-        "type": "scatter", "mode": "lines", "name": f"slope {exponent:g}, as claimed", "x": [low, high],
-        "y": [top * (low / high) ** exponent, top], "line": {"color": "--faint", "dash": "dash", "width": 1.5},
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"slope {exponent:g}, as claimed",
+        "x": [low, high],
+        "y": [top * (low / high) ** exponent, top],
+        "line": {"color": "--faint", "dash": "dash", "width": 1.5},
         "hoverinfo": "skip",
-    }  # fmt: skip
+    }

@@ -17,7 +17,7 @@ from plotly.offline import get_plotlyjs
 
 from gradgate.references import ledger, registry
 from gradgate.references.claims import GRADIENT_CLAIMS
-from gradgate.suites.judging.coverage import Coverage
+from gradgate.suites.engine.coverage import Coverage
 from gradgate.suites.judging.explain import LABELS, number
 from gradgate.suites.judging.outcomes import OUTCOMES
 from gradgate.suites.report import memory_plot, paper_section, plot, power_section, source
@@ -104,27 +104,45 @@ def render(
     measured = [] if parts else [row for row in report.rows if row.verdict.laws]
     laws = {f"law-{row.anchor}": memory_plot.of_verdict(row.verdict) for row in measured}
     families = known_families(report)
-    kept = paper_section.kept(families)
+    kept = paper_section.stored(families)
     papers, judged = paper_section.places(kept), paper_section.judged(kept)
     if menu:
         papers = []
     laws |= {place.anchor: place.figure for place in papers if place.figure}
-    return environment().get_template("page.html").render(
-        report=report, outcomes=OUTCOMES, labels=LABELS, kappa=plot.KAPPA, menu=menu or {}, here=here,
-        parts=parts or {}, overview=bool(parts), brief=brief, script=SCRIPT if menu and (drawn or laws) else "",
-        drawn=len(drawn),
-        zeros=sum(not row.verdict.error for row in drawn),
-        floor=plot.floor(report.rows),
-        not_finite=sum(row.not_finite and not row.exact for row in report.rows),
-        dtypes=list(GRADIENT_CLAIMS),
-        figure=plot.figure(report.rows) if drawn else None,
-        sourced=[] if parts else [(row, source.sources(row.verdict)) for row in report.rows if row.verdict.lines],
-        line_states=source.STATES, measured=measured, laws=laws, papers=papers,
-        powers=[] if parts else power_section.of_families(families),
-        all_dtypes=power_section.DTYPES, ledgers=[] if menu else _ledgers(families), judged=judged,
-        figures=paper_section.total(judged), tones=paper_section.TONES,
-        plotly_js=Markup(get_plotlyjs()) if (drawn or laws) and not menu else "",
-    )  # fmt: skip
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            report=report,
+            outcomes=OUTCOMES,
+            labels=LABELS,
+            kappa=plot.KAPPA,
+            menu=menu or {},
+            here=here,
+            parts=parts or {},
+            overview=bool(parts),
+            brief=brief,
+            script=SCRIPT if menu and (drawn or laws) else "",
+            drawn=len(drawn),
+            zeros=sum(not row.verdict.error for row in drawn),
+            floor=plot.floor(report.rows),
+            not_finite=sum(row.not_finite and not row.exact for row in report.rows),
+            dtypes=list(GRADIENT_CLAIMS),
+            figure=plot.figure(report.rows) if drawn else None,
+            sourced=[] if parts else [(row, source.sources(row.verdict)) for row in report.rows if row.verdict.lines],
+            line_states=source.STATES,
+            measured=measured,
+            laws=laws,
+            papers=papers,
+            powers=[] if parts else power_section.of_families(families),
+            all_dtypes=power_section.DTYPES,
+            ledgers=[] if menu else _ledgers(families),
+            judged=judged,
+            figures=paper_section.total(judged),
+            tones=paper_section.TONES,
+            plotly_js=Markup(get_plotlyjs()) if (drawn or laws) and not menu else "",
+        )
+    )
 
 
 def known_families(report: Report) -> list[str]:
@@ -140,22 +158,35 @@ def _ledgers(families: Iterable[str]) -> list[ledger.Ledger]:
 def _papers(report: Report, menu: Mapping[str, str]) -> str:
     """The page of the papers: their figures, and their statements."""
     families = known_families(report)
-    kept = paper_section.kept(families)
+    kept = paper_section.stored(families)
     places = paper_section.places(kept)
-    return environment().get_template("papers_page.html").render(
-        menu=menu, here="papers.html", papers=places, judged=paper_section.judged(kept), ledgers=_ledgers(families),
-        tones=paper_section.TONES, laws={place.anchor: place.figure for place in places if place.figure},
-        script=SCRIPT,
-    )  # fmt: skip
+    return (
+        environment()
+        .get_template("papers_page.html")
+        .render(
+            menu=menu,
+            here="papers.html",
+            papers=places,
+            judged=paper_section.judged(kept),
+            ledgers=_ledgers(families),
+            tones=paper_section.TONES,
+            laws={place.anchor: place.figure for place in places if place.figure},
+            script=SCRIPT,
+        )
+    )
 
 
 @functools.cache
 def environment() -> jinja2.Environment:
     """The templates of this folder. They are compiled once, however many pages there are."""
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
     made.filters |= {"number": number, "breakable": _breakable, "plain": _plain}
     made.filters |= {"unique": _unique, "covered": _covered}
     return made

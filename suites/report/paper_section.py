@@ -14,9 +14,13 @@ from gradgate.suites.report.plot import FONT
 
 Row = Mapping[str, Any]
 TONES = {
-    "upheld": "upheld", "refuted as declared": "finding", "unexplained": "unexpected", "not as declared": "failure",
-    "not measured here": "error", "undeclared": "inapplicable",
-}  # fmt: skip
+    "upheld": "upheld",
+    "refuted as declared": "finding",
+    "unexplained": "unexpected",
+    "not as declared": "failure",
+    "not measured here": "error",
+    "undeclared": "inapplicable",
+}
 """Outcome of a figure -> class of its colour."""
 
 
@@ -43,9 +47,9 @@ class Place:
     dates: str
 
 
-def kept(names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+def stored(names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
     """Family -> every listed figure of its paper, with the kept result and its verdict. Nothing is measured."""
-    return {family: paper_results.kept(family) for family in filter(registry.package, names)}
+    return {family: paper_results.stored(family) for family in filter(registry.package, names)}
 
 
 def places(papers: Mapping[str, list[dict[str, Any]]]) -> list[Place]:
@@ -94,16 +98,24 @@ def place(family: str, name: str, anchor: str, results: Sequence[Row]) -> Place:
 def _figure(lines: Mapping[str, tuple[list[float], list[float]]], unit: str, scale: str) -> dict[str, Any]:
     traces = [
         {
-            "type": "scatter", "mode": "lines+markers" if scale == "log" else "lines", "name": name, "x": xs, "y": ys,
+            "type": "scatter",
+            "mode": "lines+markers" if scale == "log" else "lines",
+            "name": name,
+            "x": xs,
+            "y": ys,
             "line": {"color": COLOURS[i % len(COLOURS)]},
         }
         for i, (name, (xs, ys)) in enumerate(lines.items())
-    ]  # fmt: skip
+    ]
     axis = {"type": scale, "gridcolor": "--line", "linecolor": "--line", "zeroline": False}
     layout = {
-        "font": FONT, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "height": 360,
+        "font": FONT,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "height": 360,
         "margin": {"l": 76, "r": 16, "t": 8, "b": 48},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "bgcolor": "rgba(0,0,0,0)"},
-        "xaxis": axis, "yaxis": axis | {"title": {"text": unit}},
-    }  # fmt: skip
+        "xaxis": axis,
+        "yaxis": axis | {"title": {"text": unit}},
+    }
     return {"data": traces, "layout": layout}

@@ -46,14 +46,17 @@ def figure(rows: list[Row]) -> dict[str, Any]:
     axis = {"type": "log", "exponentformat": "power", "gridcolor": "--line", "linecolor": "--line", "zeroline": False}
     layout: dict[str, Any] = {
         "font": FONT,
-        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
-        "margin": {"l": 76, "r": 16, "t": 8, "b": 56}, "height": 520, "hovermode": "closest",
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "margin": {"l": 76, "r": 16, "t": 8, "b": 56},
+        "height": 520,
+        "hovermode": "closest",
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "--faint", "activecolor": "--text"},
         "hoverlabel": {"align": "left", "bgcolor": "--raised", "bordercolor": "--faint", "font": FONT},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "bgcolor": "rgba(0,0,0,0)"},
         "xaxis": axis | {"title": {"text": "noise"}, "range": [math.log10(left), math.log10(right)]},
         "yaxis": axis | {"title": {"text": "relative error"}, "range": [math.log10(low), math.log10(high)]},
-    }  # fmt: skip
+    }
     if any(not row.verdict.error for row in rows):
         layout["shapes"] = [_floor_line(bottom)]
         layout["annotations"] = [_floor_text(bottom)]
@@ -65,21 +68,28 @@ def _points(outcome: str, rows: list[Row], bottom: float) -> dict[str, Any]:
     chosen.sort(key=lambda row: not row.verdict.error)  # the legend shows the first point
     symbols = [_SYMBOLS.get(outcome, "circle") + ("" if row.verdict.error else "-open") for row in chosen]
     return {
-        "type": "scatter", "mode": "markers", "name": OUTCOMES[outcome].meaning,
+        "type": "scatter",
+        "mode": "markers",
+        "name": OUTCOMES[outcome].meaning,
         "x": [row.noise or bottom for row in chosen],
         "y": [row.verdict.error or bottom for row in chosen],
         "text": [_hover(row) for row in chosen],
         "customdata": [row.anchor for row in chosen],
         "hovertemplate": "%{text}<extra></extra>",
         "marker": {"color": f"--{outcome}", "symbol": symbols, "size": 9, "opacity": 0.8, "line": {"width": 1}},
-    }  # fmt: skip
+    }
 
 
 def _line(name: str, factor: float, left: float, right: float, dash: str) -> dict[str, Any]:
     return {
-        "type": "scatter", "mode": "lines", "name": name, "x": [left, right], "y": [factor * left, factor * right],
-        "line": {"color": "--faint", "dash": dash, "width": 1.5}, "hoverinfo": "skip",
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": [left, right],
+        "y": [factor * left, factor * right],
+        "line": {"color": "--faint", "dash": dash, "width": 1.5},
+        "hoverinfo": "skip",
+    }
 
 
 def _floor_line(bottom: float) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-RECORD = Path(__file__).parents[1] / "calibration" / "calibration.json"
+RECORD = Path(__file__).with_name("calibration.json")
 DTYPES = ("float64", "float32", "bfloat16")
 
 

@@ -27,24 +27,33 @@ def render(document: dict[str, Any], expected: int) -> str:
         page.environment()
         .get_template("selftest.html")
         .render(
-            document=document, bugs=bugs, killed=sum(row["status"] == "killed" for row in bugs),
+            document=document,
+            bugs=bugs,
+            killed=sum(row["status"] == "killed" for row in bugs),
             faults=[row for row in outcomes if row["status"] in ("survived", "alarm", "undecided")],
             equivalent=[row for row in outcomes if row["status"] == "equivalent"],
-            status=summary.status(outcomes, expected), groups=summary.groups(outcomes), tools=tools,
-            killers=summary.killers(outcomes), formulas=summary.formulas(outcomes), exact=FORMULA,
-            percent=summary.percent, power=summary.power, found_by=summary.found_by, labels=summary.LABELS,
+            status=summary.status(outcomes, expected),
+            groups=summary.groups(outcomes),
+            tools=tools,
+            killers=summary.killers(outcomes),
+            formulas=summary.formulas(outcomes),
+            exact=FORMULA,
+            percent=summary.percent,
+            power=summary.power,
+            found_by=summary.found_by,
+            labels=summary.LABELS,
             command=table.command,
             figures={"rates": rates(tools), "planted": planted(outcomes, tools)},
             plotly_js=Markup(get_plotlyjs()),
         )
-    )  # fmt: skip
+    )
 
 
 def rates(tools: Sequence[summary.Tool]) -> dict[str, Any]:
     """Kill rates as bars, of all mutants and of those with a wrong formula."""
     labels = [tool.label for tool in tools]
     pairs = {
-        "all mutants": [100 * tool.found / tool.asked for tool in tools],
+        "all mutants": [100 * tool.detected / tool.asked for tool in tools],
         "wrong formulas": [100 * tool.found_formula / max(1, tool.asked_formula) for tool in tools],
     }
     bars = [
@@ -64,12 +73,18 @@ def planted(outcomes: Sequence[dict[str, Any]], tools: Sequence[summary.Tool]) -
         points = summary.shares(outcomes, tool.name)
         lines.append(
             {
-                "type": "scatter", "mode": "lines+markers", "name": tool.label, "x": [size for size, _ in points],
+                "type": "scatter",
+                "mode": "lines+markers",
+                "name": tool.label,
+                "x": [size for size, _ in points],
                 "y": [100 * share for _, share in points],
-                "line": {"color": COLOURS[i % len(COLOURS)], "width": 4 if tool.name == SUITE else 2,
-                         "dash": "solid" if i < len(COLOURS) else "dot"},
+                "line": {
+                    "color": COLOURS[i % len(COLOURS)],
+                    "width": 4 if tool.name == SUITE else 2,
+                    "dash": "solid" if i < len(COLOURS) else "dot",
+                },
             }
-        )  # fmt: skip
+        )
     layout = _layout("relative error planted in one leaf", "found, in percent", height=420)
     layout["xaxis"] |= {"type": "log", "exponentformat": "power", "autorange": "reversed"}
     layout["yaxis"] |= {"range": [-3, 103]}
@@ -79,8 +94,12 @@ def planted(outcomes: Sequence[dict[str, Any]], tools: Sequence[summary.Tool]) -
 def _layout(x: str, y: str, height: int) -> dict[str, Any]:
     axis = {"gridcolor": "--line", "linecolor": "--line", "zeroline": False}
     return {
-        "font": FONT, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "height": height,
+        "font": FONT,
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "height": height,
         "margin": {"l": 76, "r": 16, "t": 8, "b": 48},
         "legend": {"orientation": "h", "y": 1.02, "yanchor": "bottom", "x": 0, "bgcolor": "rgba(0,0,0,0)"},
-        "xaxis": axis | {"title": {"text": x}}, "yaxis": axis | {"title": {"text": y}},
-    }  # fmt: skip
+        "xaxis": axis | {"title": {"text": x}},
+        "yaxis": axis | {"title": {"text": y}},
+    }

@@ -130,10 +130,17 @@ def _container(kind: Any) -> type | None:
 
 
 _NOUNS: dict[type[inspect.Type], str] = {
-    inspect.StrType: "string", inspect.IntType: "whole number", inspect.FloatType: "number", inspect.DateType: "date",
-    inspect.StructType: "table of names and values", inspect.DictType: "table of names and values",
-    inspect.ListType: "list", inspect.VarTupleType: "list", inspect.TupleType: "list", inspect.AnyType: "value",
-}  # fmt: skip
+    inspect.StrType: "string",
+    inspect.IntType: "whole number",
+    inspect.FloatType: "number",
+    inspect.DateType: "date",
+    inspect.StructType: "table of names and values",
+    inspect.DictType: "table of names and values",
+    inspect.ListType: "list",
+    inspect.VarTupleType: "list",
+    inspect.TupleType: "list",
+    inspect.AnyType: "value",
+}
 
 
 def _words(found: Any, several: bool = False) -> str:

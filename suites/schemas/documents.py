@@ -704,15 +704,30 @@ class Judgement(msgspec.Struct):
 
 
 DOCUMENTS: dict[str, type[msgspec.Struct]] = {
-    "verdicts": Verdicts, "memory": Memory, "selftest": Selftest, "calibrate": Calibration, "summary": Figures,
-    "repeat": Repeat, "paper": Paper, "gate": Gate, "list": Methods, "statements": Statements, "profiles": Profiles,
-    "domain": Domain, "watch": Watched, "judge": Judgement,
-}  # fmt: skip
+    "verdicts": Verdicts,
+    "memory": Memory,
+    "selftest": Selftest,
+    "calibrate": Calibration,
+    "summary": Figures,
+    "repeat": Repeat,
+    "paper": Paper,
+    "gate": Gate,
+    "list": Methods,
+    "statements": Statements,
+    "profiles": Profiles,
+    "domain": Domain,
+    "watch": Watched,
+    "judge": Judgement,
+}
 """Name of a document -> its type."""
 LISTS = {
-    "verdicts": "verdicts", "cells": "memory", "mutants": "selftest", "families": "calibrate", "judged": "repeat",
+    "verdicts": "verdicts",
+    "cells": "memory",
+    "mutants": "selftest",
+    "families": "calibrate",
+    "judged": "repeat",
     "results": "paper",
-}  # fmt: skip
+}
 """What a document lists -> its name, for the documents that are united from shares."""
 
 

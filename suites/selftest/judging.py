@@ -99,17 +99,33 @@ def _outcome(mutant: Mutant | OneSide, verdicts: dict[str, Verdict]) -> Outcome:
     elif mutant.name in unbroken():
         status = {"survived": "sound", "killed": "alarm", "undecided": "undecided"}[status]
     return {
-        "name": mutant.name, "family": mutant.family, "framework": mutant.framework, "method": mutant.method,
-        "story": mutant.story, "source": mutant.source, "kill": list(mutant.kill), "also": list(mutant.also),
-        "equivalent": mutant.equivalent, "formula": mutant.formula, "planted": mutant.planted,
-        "status": status, "claim": last.task.claim, "examples": last.examples, "seconds": round(last.seconds, 3),
-        "leaf": last.leaf, "error": finite(last.error), "reason": last.reason, "judged": list(verdicts),
+        "name": mutant.name,
+        "family": mutant.family,
+        "framework": mutant.framework,
+        "method": mutant.method,
+        "story": mutant.story,
+        "source": mutant.source,
+        "kill": list(mutant.kill),
+        "also": list(mutant.also),
+        "equivalent": mutant.equivalent,
+        "formula": mutant.formula,
+        "planted": mutant.planted,
+        "status": status,
+        "claim": last.task.claim,
+        "examples": last.examples,
+        "seconds": round(last.seconds, 3),
+        "leaf": last.leaf,
+        "error": finite(last.error),
+        "reason": last.reason,
+        "judged": list(verdicts),
         "rivals": {
             name: {
-                "found": found.verdict in AGAINST, "examples": found.examples,
-                "seconds": round(found.seconds, 3), "reason": found.reason,
+                "found": found.verdict in AGAINST,
+                "examples": found.examples,
+                "seconds": round(found.seconds, 3),
+                "reason": found.reason,
             }
             for name, found in verdicts.items()
             if name in (FLOATS, *RIVALS) and found.verdict != "inapplicable"
         },
-    }  # fmt: skip
+    }

@@ -19,16 +19,16 @@ from gradgate.suites.bugs.mutant import Mutant
 from gradgate.suites.bugs.of_pairs.mutant import PACKAGE
 from gradgate.suites.bugs.of_pairs.one_side import OPERATORS, OneSide
 from gradgate.suites.checks import CHECKS
+from gradgate.suites.imports import strings_of
 from gradgate.suites.judging.run import Run
 from gradgate.suites.keeping.keys import JUDGING, Keys
-from gradgate.suites.keeping.sources import strings_of
 from gradgate.suites.keeping.store import CannotKeep, Store
 from gradgate.suites.selftest.judging import Outcome
 
 LASTING = ("killed", "sound", "equivalent")
 """The statuses that are used again. A mutant with any other status is judged again: what it shows has to be mended."""
 ALL_CHECKS = "gradgate.suites.checks"
-"""The package whose modules are the checks; it imports them all."""
+"""The package whose modules are the checks."""
 JUDGE = "gradgate.suites.selftest.judging"
 """The module that makes outcomes of verdicts."""
 
@@ -75,7 +75,7 @@ class Outcomes:
     def _decided_by(self, mutant: Mutant | OneSide, checks: Iterable[str]) -> str:
         """A hash of the bug, of the modules that judged it, and of the toolchain."""
         modules = self.keys.closure(JUDGING, self._of(mutant))
-        asked = self.keys.imports.closure(checks, {ALL_CHECKS})
+        asked = self.keys.closure(checks, ())
         used = {name: text for name, text in modules.items() if not name.startswith(f"{ALL_CHECKS}.") or name in asked}
         judge = self.keys.closure((JUDGE,), ())[JUDGE]
         return self.keys.question((), (), used, judge, repr(_described(mutant, set())))
@@ -96,7 +96,7 @@ class Outcomes:
 
 def _checks(mutant: Mutant | OneSide, claims: Iterable[str]) -> list[str]:
     """The modules of the checks that judge these claims of a mutant."""
-    return sorted({CHECKS[mutant.task(claim).check].function.__module__ for claim in claims})
+    return sorted({CHECKS[mutant.task(claim).check].place.partition(":")[0] for claim in claims})
 
 
 def _described(value: Any, modules: set[str]) -> Any:

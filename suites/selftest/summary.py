@@ -59,7 +59,7 @@ class Tool:
     """One tool on the corpus.
 
     Attributes:
-        asked: number of mutants of the frameworks that the tool judges; it finds `found` of them.
+        asked: number of mutants of the frameworks that the tool judges; it detects `detected` of them.
         asked_formula, found_formula: the same two numbers for the mutants with a wrong formula.
         unbroken, alarms: number of unbroken methods that the tool judged, and of those in which it finds a fault.
         seconds: the median time for one problem of an unbroken method, without compilation.
@@ -69,7 +69,7 @@ class Tool:
 
     name: str
     asked: int
-    found: int
+    detected: int
     asked_formula: int
     found_formula: int
     unbroken: int
@@ -99,12 +99,17 @@ def groups(outcomes: Sequence[Outcome]) -> list[Group]:
         killed = [row for row in bugs if row["status"] == "killed"]
         found.append(
             Group(
-                family, framework, len(bugs), len(killed), sum(row["status"] == "equivalent" for row in rows),
+                family,
+                framework,
+                len(bugs),
+                len(killed),
+                sum(row["status"] == "equivalent" for row in rows),
                 statistics.median(row["examples"] for row in killed) if killed else 0.0,
-                sum(row["seconds"] for row in bugs), _smallest(rows, SUITE),
+                sum(row["seconds"] for row in bugs),
+                _smallest(rows, SUITE),
                 _smallest(rows, FLOATS),
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -183,10 +188,16 @@ def _tool(outcomes: Sequence[Outcome], name: str) -> Tool:
         for row in sound
     ]
     return Tool(
-        name, len(bugs), sum(bool(found_by(row, name)) for row in bugs), len(wrong),
-        sum(bool(found_by(row, name)) for row in wrong), len(sound), sum(bool(found_by(row, name)) for row in sound),
-        statistics.median(costs) if costs else 0.0, _smallest(outcomes, name),
-    )  # fmt: skip
+        name,
+        len(bugs),
+        sum(bool(found_by(row, name)) for row in bugs),
+        len(wrong),
+        sum(bool(found_by(row, name)) for row in wrong),
+        len(sound),
+        sum(bool(found_by(row, name)) for row in sound),
+        statistics.median(costs) if costs else 0.0,
+        _smallest(outcomes, name),
+    )
 
 
 def percent(part: int, whole: int) -> str:

@@ -15,9 +15,10 @@ from gradgate.suites.selftest import summary
 from gradgate.suites.selftest.judging import Outcome, everything
 
 LAST_LINE = {
-    0: "every mutant refuted, no unbroken method refuted", 1: "NOT every mutant refuted, or a false alarm",
+    0: "every mutant refuted, no unbroken method refuted",
+    1: "NOT every mutant refuted, or a false alarm",
     2: "not everything could be judged",
-}  # fmt: skip
+}
 
 
 def show(outcomes: Sequence[Outcome], expected: int) -> None:
@@ -48,16 +49,30 @@ def show(outcomes: Sequence[Outcome], expected: int) -> None:
 
 def _kills(outcomes: Sequence[Outcome]) -> Table:
     grid = _grid(
-        ("family", "left"), ("framework", "left"), ("mutants", "right"), ("killed", "right"), ("kill rate", "right"),
-        ("equivalent", "right"), ("problems to the kill", "right"), ("seconds", "right"), ("smallest planted", "right"),
+        ("family", "left"),
+        ("framework", "left"),
+        ("mutants", "right"),
+        ("killed", "right"),
+        ("kill rate", "right"),
+        ("equivalent", "right"),
+        ("problems to the kill", "right"),
+        ("seconds", "right"),
+        ("smallest planted", "right"),
         ("by floats alone", "right"),
-    )  # fmt: skip
+    )
     for group in summary.groups(outcomes):
         grid.add_row(
-            group.family, group.framework, str(group.mutants), str(group.killed),
-            summary.percent(group.killed, group.mutants), str(group.equivalent), f"{group.examples:g}",
-            f"{group.seconds:.0f}", summary.power(group.smallest), summary.power(group.floats),
-        )  # fmt: skip
+            group.family,
+            group.framework,
+            str(group.mutants),
+            str(group.killed),
+            summary.percent(group.killed, group.mutants),
+            str(group.equivalent),
+            f"{group.examples:g}",
+            f"{group.seconds:.0f}",
+            summary.power(group.smallest),
+            summary.power(group.floats),
+        )
     return grid
 
 
@@ -74,16 +89,25 @@ def _formulas(found: summary.Formulas) -> Iterator[str]:
 
 def _tools(outcomes: Sequence[Outcome]) -> Table:
     grid = _grid(
-        ("tool", "left"), ("mutants", "right"), ("found", "right"), ("wrong formulas found", "right"),
-        ("false alarms", "right"), ("s per problem", "right"), ("smallest planted", "right"),
-    )  # fmt: skip
+        ("tool", "left"),
+        ("mutants", "right"),
+        ("found", "right"),
+        ("wrong formulas found", "right"),
+        ("false alarms", "right"),
+        ("s per problem", "right"),
+        ("smallest planted", "right"),
+    )
     for tool in summary.tools(outcomes):
         if tool.asked or tool.unbroken:
             grid.add_row(
-                tool.label, str(tool.asked), summary.percent(tool.found, tool.asked),
-                summary.percent(tool.found_formula, tool.asked_formula), f"{tool.alarms} of {tool.unbroken}",
-                f"{tool.seconds:.2g}", summary.power(tool.smallest),
-            )  # fmt: skip
+                tool.label,
+                str(tool.asked),
+                summary.percent(tool.detected, tool.asked),
+                summary.percent(tool.found_formula, tool.asked_formula),
+                f"{tool.alarms} of {tool.unbroken}",
+                f"{tool.seconds:.2g}",
+                summary.power(tool.smallest),
+            )
     return grid
 
 

@@ -62,7 +62,7 @@ def write(target: Path) -> list[str]:
     """Write every page of the atlas below `target`/atlas; returns their names."""
     (target / "atlas").mkdir(parents=True, exist_ok=True)
     ledgers = [found for found in map(ledger.of_family, registry.families()) if found.entries]
-    kept = {one.family: paper_results.kept(one.family) for one in ledgers}
+    kept = {one.family: paper_results.stored(one.family) for one in ledgers}
     pages = {"atlas/index": overview(ledgers, kept)}
     for one in ledgers:
         rows = kept[one.family]

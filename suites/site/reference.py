@@ -85,7 +85,7 @@ def calibration() -> str:
     """How small an error is refuted, and how many alarms are false, from the record of ``gradgate calibrate``."""
     told = [
         "# How small an error is refuted\n",
-        "From `suites/calibration/calibration.json`, which `nox -s calibrate` writes. *Worst* is the largest error "
+        "From `suites/report/calibration.json`, which `nox -s calibrate` writes. *Worst* is the largest error "
         "over noise of a right method. The last three columns are the smallest relative error, planted in one leaf, "
         "that is refuted in every kind of leaf. Beside it is the bound that is derived for a common factor in this "
         "leaf: twice the bias of plain backprop, or eight standard deviations of the mean.\n",

@@ -137,9 +137,14 @@ def process() -> Callable[..., Ran]:
 
     def run(*arguments: object, cwd: Path, env: dict[str, str] | None = None, timeout: float = 240) -> Ran:
         ran = subprocess.run(
-            [sys.executable, *map(str, arguments)], cwd=cwd, env={**os.environ, **(env or {})},
-            capture_output=True, text=True, timeout=timeout, check=False,
-        )  # fmt: skip
+            [sys.executable, *map(str, arguments)],
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
         return Ran(ran.returncode, ran.stdout, ran.stderr)
 
     return run

@@ -129,10 +129,14 @@ def backprop(problem):
 def recompute(problem, *, every=1):
     return walk(problem, every)
 '''
-IN_TORCH = IN_JAX.replace("JAX", "PyTorch").replace("import jax", "import torch").replace(
-    "    return jax.value_and_grad(problem.loss)(problem.params)",
-    "    grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)\n    return loss, grads",
-)  # fmt: skip
+IN_TORCH = (
+    IN_JAX.replace("JAX", "PyTorch")
+    .replace("import jax", "import torch")
+    .replace(
+        "    return jax.value_and_grad(problem.loss)(problem.params)",
+        "    grads, loss = torch.func.grad_and_value(problem.loss)(problem.params)\n    return loss, grads",
+    )
+)
 BUGS = '''"""A bug of its own."""
 
 from gradgate.suites.bugs.declare import bug
@@ -143,8 +147,13 @@ MUTANTS = bug(
 )
 '''
 FILES = {
-    "__init__": DECLARATION, "problem": PROBLEM, "walk": WALK, "in_jax": IN_JAX, "in_torch": IN_TORCH, "bugs": BUGS,
-}  # fmt: skip
+    "__init__": DECLARATION,
+    "problem": PROBLEM,
+    "walk": WALK,
+    "in_jax": IN_JAX,
+    "in_torch": IN_TORCH,
+    "bugs": BUGS,
+}
 
 
 @pytest.fixture(scope="module")
@@ -351,7 +360,7 @@ def test_a_folder_in_references_is_found_without_being_registered(
         text = text.replace("from relay.", f"from {place}.").replace(", package=__name__", "")
         (tmp_path / "relay" / f"{name}.py").write_text(text)
     monkeypatch.setattr(gradgate.references, "__path__", [*gradgate.references.__path__, str(tmp_path)])
-    registry._in_this_folder.cache_clear()
+    registry._folders.cache_clear()
     try:
         assert registry.family("relay").address == "relay"
         assert registry.load(registry.methods("relay", "recompute", "torch")[0].implementation).__module__ == (
@@ -362,7 +371,7 @@ def test_a_folder_in_references_is_found_without_being_registered(
             f"relay.{framework}.{name}" for framework in FRAMEWORKS for name in ("square_added", "planted_1e2")
         } <= (corpus().keys())
     finally:
-        registry._in_this_folder.cache_clear()
+        registry._folders.cache_clear()
         for name in [name for name in sys.modules if name.startswith(place)]:
             del sys.modules[name]
         vars(gradgate.references).pop("relay", None)

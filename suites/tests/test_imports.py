@@ -33,6 +33,7 @@ CALLED_FROM_OUTSIDE = {
     "suites.releases.regressions.probe": "a script, run under releases that gradgate does not support",
     "suites.releases.regressions.programs": "imported by the script under its bare name",
     "suites.trial.__main__": "python -m gradgate.suites.trial, which nox -s trial runs",
+    "suites.calibration.pairs.__main__": "python -m gradgate.suites.calibration.pairs, which counts over all pairs",
     "suites.bugs.strangers.__main__": "python -m gradgate.suites.bugs.strangers, which judges every exploit",
     "suites.test_methods": "pytest collects it by its name: pytest --pyargs gradgate.suites",
     "suites.api": "setup.py installs it as the module gradgate itself",
@@ -47,6 +48,22 @@ CALLED_FROM_OUTSIDE = {
     "references.invertible.refusal": "users check their chain with it before they train it",
 }
 """Modules that nothing imports and no file names -> who uses them."""
+
+
+CIRCLES = {
+    "gradgate": "hw_profiles.recording compares names of modules, and imports none of them",
+    "gradgate.references": "the registry names the folders of the classes, which declare themselves with it",
+    "gradgate.references.bilevel.paper": "a figure is stored under the path of the table that measures it",
+    "gradgate.references.chain": "claims name the paper's functions that judge them",
+    "gradgate.references.chain.paper": "a figure is stored under the path of the table that measures it",
+    "gradgate.references.invertible.paper": "a figure is stored under the path of the table that measures it",
+    "gradgate.references.performer.paper": "a figure is stored under the path of the table that measures it",
+    "gradgate.suites.bugs": "the corpus names the modules of mutants, and a mutant is found through the corpus",
+    "gradgate.suites.bugs.of_pairs": "likewise",
+    "gradgate.suites.pairs": "a pair names the module of its framework, which runs it",
+    "gradgate.suites.watching": "the recorder names the module of a framework, which records with it",
+}
+"""Package -> why its modules or folders are circular if a module that a string names counts as imported."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,9 +106,11 @@ def _variables(tree: ast.Module) -> Iterator[str]:
 def _strings(tree: ast.Module) -> Iterator[str]:
     constants = {
         target.id: node.value.value
-        for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
-        for target in node.targets if isinstance(target, ast.Name) and isinstance(node.value.value, str)
-    }  # fmt: skip
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name) and isinstance(node.value.value, str)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield re.escape(node.value)
@@ -139,6 +158,49 @@ def upward(modules: Mapping[str, Module], rooms: list[set[str]], package: str) -
         for name in sorted(naming)
         if (high := height(other)) is not None and (low := height(name)) is not None and high > low
     ]
+
+
+def circles(modules: Mapping[str, Module], package: str) -> dict[str, list[list[str]]]:
+    """Package -> circles among what is directly in it, imports in functions and modules that strings name included.
+
+    A circle is the sorted list of modules and folders that reach each other.
+    """
+    reached = {name: set(module.imports) for name, module in modules.items()}
+    for other, naming in named(modules, package).items():
+        for name in naming:
+            reached[name].add(other)
+    inside: dict[str, dict[str, set[str]]] = {}
+    for name, others in reached.items():
+        for other in others & modules.keys():
+            above, *pair = _parted(name, other)
+            if len(pair) == 2 and pair[0] != pair[1]:
+                inside.setdefault(above, {}).setdefault(pair[0], set()).add(pair[1])
+    return {above: round_trips for above, graph in sorted(inside.items()) if (round_trips := _round_trips(graph))}
+
+
+def _parted(name: str, other: str) -> list[str]:
+    """The package that two modules have in common, and in it the module or folder of each; no two if one holds both."""
+    parts = list(zip(name.split("."), other.split("."), strict=False))
+    shared = next((place for place, (one, two) in enumerate(parts) if one != two), len(parts))
+    above = ".".join(name.split(".")[:shared])
+    if shared == len(parts):
+        return [above]
+    return [above, *(".".join(each.split(".")[: shared + 1]) for each in (name, other))]
+
+
+def _round_trips(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    def reaches(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            new = graph.get(waiting.pop(), set()) - seen
+            seen |= new
+            waiting += new
+        return seen
+
+    reach = {name: reaches(name) for name in graph}
+    found = {tuple(sorted(o for o in reach[name] if name in reach.get(o, ()))) for name in graph if name in reach[name]}
+    return sorted(map(list, found))
 
 
 def unused(modules: Mapping[str, Module], package: str, entrances: str = "") -> list[str]:
@@ -234,6 +296,29 @@ def test_a_planted_string_that_goes_up_is_found(planted: Callable[..., dict[str,
     modules = planted(one="NAMED = 'planted.two:function'", two="")
     assert upward(modules, [{"planted.two"}, {"planted.one"}], "planted") == ["planted.one names planted.two"]
     assert upward(modules, [{"planted.one"}, {"planted.two"}], "planted") == []
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "circular"),
+    [
+        ("from planted import two", "NAMED = 'planted.one:function'", True),
+        ("from planted import two", "def later():\n    from planted import one", True),
+        ("NAMED = 'planted.two'", "import importlib\nimportlib.import_module('planted.one')", True),
+        ("from planted import two", "NAMED = 'planted.three:function'", False),
+    ],
+    ids=["a string", "in a function", "import_module", "none"],
+)
+def test_a_planted_circle_is_found(
+    planted: Callable[..., dict[str, Module]], one: str, two: str, circular: bool
+) -> None:
+    wanted = {"planted": [["planted.one", "planted.two"]]} if circular else {}
+    assert circles(planted(one=one, two=two, three=""), "planted") == wanted
+
+
+def test_no_rooms_are_circular_if_strings_count_and_no_further_package_is(house: dict[str, Module]) -> None:
+    """Rooms are what `gradgate.suites` holds; CIRCLES has the packages within which circles are left."""
+    code = {name: module for name, module in house.items() if not name.startswith("gradgate.suites.tests")}
+    assert circles(code, "gradgate").keys() == CIRCLES.keys()
 
 
 def _changed(folder: Path, place: str, text: str) -> str:

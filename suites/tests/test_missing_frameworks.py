@@ -85,9 +85,19 @@ def test_verify_judges_what_it_can_and_says_what_to_install(
         pytest.skip(f"{', '.join(present)} is not installed here at all")
     file = tmp_path / "v.json"
     ran = without(
-        missing, "-m", "gradgate.suites.cli", "verify", "--family", "state_space", "--method", "backprop",
-        "--examples", 12, "--json", file,
-    )  # fmt: skip
+        missing,
+        "-m",
+        "gradgate.suites.cli",
+        "verify",
+        "--family",
+        "state_space",
+        "--method",
+        "backprop",
+        "--examples",
+        12,
+        "--json",
+        file,
+    )
     assert ran.status == (0 if present else 2), ran.out + ran.err
     assert ("nothing was judged" in ran.err) == (not present)
     assert "Traceback" not in ran.out + ran.err
@@ -104,8 +114,9 @@ def test_verify_judges_what_it_can_and_says_what_to_install(
         # With one framework, there is no second oracle to compare with.
         other = claims.pop("oracles_agree")
         assert (other["verdict"], other["reason"]) == (
-            "inapplicable", f"{missing[0]} is not installed: pip install 'gradgate[{missing[0]}]'",
-        )  # fmt: skip
+            "inapplicable",
+            f"{missing[0]} is not installed: pip install 'gradgate[{missing[0]}]'",
+        )
         assert {row["verdict"] for row in claims.values()} == {"upheld"}, claims
 
 
@@ -119,9 +130,24 @@ def test_a_plug_in_whose_framework_is_missing_is_told(without: Callable[..., Any
 
 def test_inside_pytest_what_is_missing_is_skipped_with_its_reason(without: Callable[..., Any]) -> None:
     ran = without(
-        ["jax", "torch"], "-m", "pytest", "--pyargs", "gradgate.suites.test_methods", "--family", "state_space",
-        "--framework", "torch", "--examples", 1, "-q", "-rs", "-p", "no:cacheprovider", "-k", "backprop",
-    )  # fmt: skip
+        ["jax", "torch"],
+        "-m",
+        "pytest",
+        "--pyargs",
+        "gradgate.suites.test_methods",
+        "--family",
+        "state_space",
+        "--framework",
+        "torch",
+        "--examples",
+        1,
+        "-q",
+        "-rs",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "backprop",
+    )
     assert ran.status == 0, ran.out + ran.err
     assert "torch is not installed: pip install 'gradgate[torch]'" in ran.out
     assert "passed" not in ran.out

@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 
 from gradgate.references import registry
+from gradgate.suites import cli
+from gradgate.suites.commands import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("hw_profiles", "references", "suites")
+MOST_BYTES = 3_000_000
 NEEDED = ("build", "setuptools", "pip")
 
 missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
@@ -39,9 +42,14 @@ def gradient(problem):
 def run(*arguments: object, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
     return subprocess.run(
-        [str(a) for a in arguments], cwd=cwd, env={**kept, **env}, capture_output=True, text=True, timeout=240,
+        [str(a) for a in arguments],
+        cwd=cwd,
+        env={**kept, **env},
+        capture_output=True,
+        text=True,
+        timeout=240,
         check=False,
-    )  # fmt: skip
+    )
 
 
 def build(source: Path, folder: Path) -> Path:
@@ -94,15 +102,15 @@ def gradgate(python: Path, *arguments: object, cwd: Path) -> subprocess.Complete
 def test_the_wheel_holds_every_package_folder_and_its_data_and_no_test(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     files = [
-        path.relative_to(ROOT) for folder in FOLDERS for path in (ROOT / folder).rglob("*")
+        path.relative_to(ROOT)
+        for folder in FOLDERS
+        for path in (ROOT / folder).rglob("*")
         if path.suffix in (".py", ".toml", ".json", ".html", ".css", ".md", ".svg") or path.name == "py.typed"
-    ]  # fmt: skip
+    ]
     elsewhere = (
-        ("suites", "tests"),
+        *(("suites", room) for room in cli.CHECKOUT),  # the trial of gradgate, and its site
         ("suites", "api"),
-        ("suites", "guide", "changes"),  # fragments of the changelog
         ("suites", "design"),  # pages for contributors
-        ("suites", "gallery", "findings"),  # scripts that show findings without gradgate
     )
     expected = {f"gradgate/{p.as_posix()}" for p in files if not {p.parts[:2], p.parts[:3]} & set(elsewhere)}
     api = {path.name for path in (ROOT / "suites" / "api").iterdir() if path.suffix == ".py"}
@@ -112,6 +120,31 @@ def test_the_wheel_holds_every_package_folder_and_its_data_and_no_test(wheel: Pa
     assert {f"gradgate/{folder}/py.typed" for folder in FOLDERS} <= names
     assert not [name for name in names if "/tests/" in name or name.endswith("conftest.py")]
     assert {name.partition("/")[0].partition("-")[0] for name in names} == {"gradgate"}, "no other top-level names"
+
+
+def test_the_wheel_has_at_most_three_megabytes(wheel: Path) -> None:
+    """The size of the file that is downloaded; unpacked, it is about three times as large."""
+    assert wheel.stat().st_size <= MOST_BYTES
+
+
+def test_a_room_that_the_wheel_leaves_out_is_one_that_no_user_needs() -> None:
+    assert f"CHECKOUT = {cli.CHECKOUT!r}".replace("'", '"') in (ROOT / "setup.py").read_text("utf-8")
+
+
+@pytest.mark.parametrize("arguments", [("selftest", "--family", "chain"), ("calibrate", "--help")])
+def test_a_command_that_needs_a_checkout_says_so_in_one_line(
+    python: Path, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    ran = gradgate(python, *arguments, cwd=tmp_path)
+    assert ran.returncode == 3, ran.stdout + ran.stderr
+    [line] = ran.stderr.splitlines()
+    assert line.endswith("which only a checkout of gradgate has: run it there"), line
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS.keys() - {"selftest", "calibrate"}))
+def test_every_other_command_is_in_the_wheel(python: Path, tmp_path: Path, name: str) -> None:
+    ran = gradgate(python, name, "--help", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_the_command_of_the_wheel_runs_from_another_folder(python: Path, tmp_path: Path) -> None:
@@ -126,9 +159,17 @@ def test_the_command_of_the_wheel_runs_from_another_folder(python: Path, tmp_pat
 def test_a_plug_in_file_is_verified_by_the_wheel(python: Path, tmp_path: Path, torch: Any) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN)
     ran = gradgate(
-        python, "verify", "mine.py:gradient", "--family", "state_space", "--examples", 2, "--report", "out",
+        python,
+        "verify",
+        "mine.py:gradient",
+        "--family",
+        "state_space",
+        "--examples",
+        2,
+        "--report",
+        "out",
         cwd=tmp_path,
-    )  # fmt: skip
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "11 of 11 claims as declared: as claimed" in ran.stdout
     assert (tmp_path / "out" / "index.html").exists()
@@ -148,14 +189,38 @@ def test_a_plug_in_of_an_entry_point_is_verified_by_the_wheel(
     )
     site = tmp_path_factory.mktemp("entry_point")  # a separate folder: no other test sees the entry point
     made = run(
-        sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps", "--no-index",
-        "--target", site, build(source, tmp_path / "dist"), cwd=tmp_path,
-    )  # fmt: skip
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--no-index",
+        "--target",
+        site,
+        build(source, tmp_path / "dist"),
+        cwd=tmp_path,
+    )
     assert made.returncode == 0, made.stderr
     ran = run(
-        python.parent / "gradgate", "verify", "--family", "state_space", "--framework", "torch", "--claim", "tree",
-        "--examples", 1, "--json", "v.json", "--timeout", 300, cwd=tmp_path, PYTHONPATH=str(site),
-    )  # fmt: skip
+        python.parent / "gradgate",
+        "verify",
+        "--family",
+        "state_space",
+        "--framework",
+        "torch",
+        "--claim",
+        "tree",
+        "--examples",
+        1,
+        "--json",
+        "v.json",
+        "--timeout",
+        300,
+        cwd=tmp_path,
+        PYTHONPATH=str(site),
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     rows = json.loads((tmp_path / "v.json").read_text())["verdicts"]
     [mine] = [row for row in rows if row.get("target") == "othergrad:gradient"]
@@ -174,9 +239,22 @@ def test_pytest_in_a_foreign_project_judges_its_method(python: Path, tmp_path: P
     (project / "pyproject.toml").write_text("[tool.pytest.ini_options]\nfilterwarnings = ['error']\n")
     (project / "tests" / "test_theirs.py").write_text("def test_theirs():\n    assert True\n")
     ran = run(
-        python, "-m", "pytest", "--pyargs", "gradgate.suites", "--method", "mine.py:gradient", "--family",
-        "state_space", "--examples", 2, "-q", "-p", "no:cacheprovider", cwd=project,
-    )  # fmt: skip
+        python,
+        "-m",
+        "pytest",
+        "--pyargs",
+        "gradgate.suites",
+        "--method",
+        "mine.py:gradient",
+        "--family",
+        "state_space",
+        "--examples",
+        2,
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        cwd=project,
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "11 passed" in ran.stdout
     ran = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)

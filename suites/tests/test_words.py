@@ -37,7 +37,7 @@ QUOTED = re.compile(r"^words = .*$", re.MULTILINE)
 """A paper's own words in a ledger."""
 
 
-def found(text: str) -> list[str]:
+def occurrences(text: str) -> list[str]:
     """Every such word of a text, with its line and what to write in its place."""
     text = QUOTED.sub("", text)
     told = []
@@ -81,22 +81,29 @@ def test_no_kept_figures_or_results_name_a_place_on_the_machine_that_measured_th
 
 @pytest.mark.skipif(not (ROOT / ".github").exists(), reason="not a checkout")
 def test_no_document_docstring_comment_or_message_has_one() -> None:
-    wrong = [f"{path.relative_to(ROOT)}, {said}" for path in documents() for said in found(path.read_text("utf-8"))]
+    wrong = [
+        f"{path.relative_to(ROOT)}, {said}" for path in documents() for said in occurrences(path.read_text("utf-8"))
+    ]
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "This check heeds options.", "backwards are dear", "a problem of which no run knows", "it cries at noise",
-        "Lest it fail.", "the device beside whose rows it stands", "an array whereof we know",
+        "This check heeds options.",
+        "backwards are dear",
+        "a problem of which no run knows",
+        "it cries at noise",
+        "Lest it fail.",
+        "the device beside whose rows it stands",
+        "an array whereof we know",
     ],
-)  # fmt: skip
+)
 def test_such_a_word_is_found(text: str) -> None:
-    assert len(found(f"Plain words.\n{text}\n")) == 1
-    assert found(f"Plain words.\n{text}\n")[0].startswith("line 2: ")
+    assert len(occurrences(f"Plain words.\n{text}\n")) == 1
+    assert occurrences(f"Plain words.\n{text}\n")[0].startswith("line 2: ")
 
 
 def test_a_papers_own_words_and_longer_words_are_left_alone() -> None:
-    assert found('words = "minimise compute whilst satisfying the budget"\n') == []
-    assert found("endear, modest, here, therefore, whereas, older\n") == []
+    assert occurrences('words = "minimise compute whilst satisfying the budget"\n') == []
+    assert occurrences("endear, modest, here, therefore, whereas, older\n") == []

@@ -210,9 +210,11 @@ def test_the_comment_replaces_none_but_the_own_one(tmp_path: Path, comments: lis
     )
     (tmp_path / "gh").chmod(0o755)
     env = {
-        **os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
-        "COMMENTS": "repos/o/r/issues/7/comments", "COMMENT": "repos/o/r/issues/comments",
-    }  # fmt: skip
+        **os.environ,
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "COMMENTS": "repos/o/r/issues/7/comments",
+        "COMMENT": "repos/o/r/issues/comments",
+    }
     ran = bash(step["run"], env, tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "asked").read_text().strip() == asked
@@ -233,10 +235,17 @@ def bash(script: str, env: dict[str, str], folder: Path) -> subprocess.Completed
 def environment(python: Path, out: Path, **more: str) -> dict[str, str]:
     """The environment of the action's step, with the programs of `shims`."""
     return {
-        **os.environ, "BASE": "main", "EXTRAS": "torch", "INSTALL": "true", "ACTION": str(ROOT),
-        "RUNNER_TEMP": str(out), "GITHUB_OUTPUT": str(out / "output"), "GITHUB_STEP_SUMMARY": str(out / "summary"),
-        "PATH": f"{python}{os.pathsep}{os.environ['PATH']}", **more,
-    }  # fmt: skip
+        **os.environ,
+        "BASE": "main",
+        "EXTRAS": "torch",
+        "INSTALL": "true",
+        "ACTION": str(ROOT),
+        "RUNNER_TEMP": str(out),
+        "GITHUB_OUTPUT": str(out / "output"),
+        "GITHUB_STEP_SUMMARY": str(out / "summary"),
+        "PATH": f"{python}{os.pathsep}{os.environ['PATH']}",
+        **more,
+    }
 
 
 def outputs(out: Path) -> dict[str, str]:
@@ -258,9 +267,11 @@ def test_a_second_use_of_the_action_does_not_show_the_result_of_the_first(tmp_pa
         assert bash(step["run"], environment(python, out), tmp_path).returncode == status
         seen.append(outputs(out))
     assert [one["verdict"] for one in seen] == [
-        "PASS: every gated figure is the same", "NOT MEASURED: the gate wrote no result",
-        "NOT MEASURED: the gate wrote no result", "FAIL: 1 figure rises",
-    ]  # fmt: skip
+        "PASS: every gated figure is the same",
+        "NOT MEASURED: the gate wrote no result",
+        "NOT MEASURED: the gate wrote no result",
+        "FAIL: 1 figure rises",
+    ]
     assert len({one["folder"] for one in seen}) == 4
     assert (out / "summary").read_text().count("PASS") == 1
     assert [len(list(Path(one["folder"]).iterdir())) for one in seen] == [2, 0, 0, 2]

@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from gradgate.references.errors import UsageError
+from gradgate.suites.engine.quick import Given, GivenPair
 from gradgate.suites.pairs import trees
 from gradgate.suites.pairs.draws import WIDTHS
-from gradgate.suites.pairs.quick import Given, GivenPair
 from gradgate.suites.pairs.spec import PairSpec, generator
 from gradgate.suites.watching import portable
 from gradgate.suites.watching.recorder import Array

@@ -124,10 +124,10 @@ def _serve(
 ) -> dict[str, Any]:
     from gradgate.references import registry
     from gradgate.references.backends import to_backend, transforms
-    from gradgate.suites.judging.engine import judge, not_installed
+    from gradgate.suites.engine.search import judge, not_installed
+    from gradgate.suites.imports import strings_of
     from gradgate.suites.judging.run import Run
     from gradgate.suites.judging.verdict import Task
-    from gradgate.suites.keeping.sources import strings_of
 
     if "warm" in request:
         with contextlib.suppress(Exception):  # the worker that describes it reports any error

@@ -87,7 +87,7 @@ def inverted(problem: BilevelProblem, inner: Inner, block: Callable[..., Any]) -
     loss, cotangents = pull_outer(problem, *grid.narrowed(carry), block)
     (_, cotangents), _ = jax.lax.scan(backward, (carry, cotangents), (xs, buffer), reverse=True)
 
-    def told(leaf: Any) -> Any:
+    def checked(leaf: Any) -> Any:
         return leaf / sound.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.inexact) else leaf
 
-    return jax.tree.map(told, (loss, pull_init(problem, cotangents)))
+    return jax.tree.map(checked, (loss, pull_init(problem, cotangents)))

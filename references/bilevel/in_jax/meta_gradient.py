@@ -145,9 +145,14 @@ def adam(learning_rate: Any, b1: Any = 0.9, b2: Any = 0.999, *, eps: Any = 1e-8,
 
 
 def adamw(
-    learning_rate: Any, b1: Any = 0.9, b2: Any = 0.999, *, eps: Any = 1e-8, eps_root: Any = 0.0,
+    learning_rate: Any,
+    b1: Any = 0.9,
+    b2: Any = 0.999,
+    *,
+    eps: Any = 1e-8,
+    eps_root: Any = 0.0,
     weight_decay: Any = 1e-4,
-) -> Adam:  # fmt: skip
+) -> Adam:
     """Adam with decoupled weight decay as ``optax.adamw``, with an inverse that `meta_gradient` can use.
 
     Args:
@@ -213,8 +218,14 @@ def _unflatten(structure: Any, leaves: Sequence[Any]) -> Tree:
 
 
 FRAME = Frame(
-    "jax", jax.tree.flatten, _unflatten, _is_floating, lambda p, move: jnp.asarray(p + move, p.dtype), jnp.zeros_like,
-    _number, lambda pair, grads, state, params: pair.update(grads, state, params),
+    "jax",
+    jax.tree.flatten,
+    _unflatten,
+    _is_floating,
+    lambda p, move: jnp.asarray(p + move, p.dtype),
+    jnp.zeros_like,
+    _number,
+    lambda pair, grads, state, params: pair.update(grads, state, params),
     lambda begun, steps: begun + jnp.arange(1, steps + 1),
-)  # fmt: skip
+)
 """The operations that differ between frameworks, in JAX."""

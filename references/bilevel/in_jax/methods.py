@@ -206,9 +206,14 @@ def pull_outer(problem: BilevelProblem, theta: Tree, state: Tree, block: Callabl
 
 
 def pull_step(
-    problem: BilevelProblem, inner: Inner, product: Product, carry: Carry, grad: Tree | None, x: Tree,
+    problem: BilevelProblem,
+    inner: Inner,
+    product: Product,
+    carry: Carry,
+    grad: Tree | None,
+    x: Tree,
     cotangents: Cotangents,
-) -> Cotangents:  # fmt: skip
+) -> Cotangents:
     """One step of Eq. 6 from the left: the cotangents of its outputs -> those of its inputs.
 
     Args:

@@ -107,13 +107,13 @@ def _differentiable(jaxpr: Any, structure: Any, has_aux: bool) -> Callable[[list
         (leaves, consts), (v, v_aux) = _once((kept, cotangents))
         places = [i for i, const in enumerate(consts) if _is_floating(const)]
 
-        def told(leaves: list[Any], floats: list[Any], amount: Any) -> Any:
+        def tilted(leaves: list[Any], floats: list[Any], amount: Any) -> Any:
             merged = dict(enumerate(consts)) | dict(zip(places, floats, strict=True))
             value, aux = run(leaves, list(merged.values()))
             return value + (amount * _inner(v_aux, aux)).astype(value.dtype) if jax.tree.leaves(aux) else value
 
         # The derivative of ∇(f + amount·⟨v_aux, aux⟩) by `amount` is ∇⟨v_aux, aux⟩, so one product does both.
-        gradients = jax.grad(told, argnums=(0, 1))
+        gradients = jax.grad(tilted, argnums=(0, 1))
         floats, zero = [consts[i] for i in places], jnp.zeros((), jnp.float32)
         along = jax.jvp(lambda p, amount: gradients(p, floats, amount), (leaves, zero), (v, jnp.ones_like(zero)))
         by_leaves, by_floats = along[1]

@@ -74,7 +74,7 @@ def inverted(problem: BilevelProblem, inner: Inner, remat: bool) -> tuple[Any, T
         carry = grid.velocity_before(grad, buffer.pop(), carry)
         cotangents = pull_step(problem, inner, forward_over_reverse, grid.narrowed(carry), grad, x, cotangents)
 
-    def told(leaf: Any) -> Any:
+    def checked(leaf: Any) -> Any:
         return leaf / sound if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
 
-    return _pytree.tree_map(told, (loss, pull_init(problem, cotangents)))
+    return _pytree.tree_map(checked, (loss, pull_init(problem, cotangents)))

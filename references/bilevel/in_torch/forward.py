@@ -43,9 +43,10 @@ def forward_mode(problem: BilevelProblem, *, tangents: int = 1) -> tuple[torch.T
     # PyTorch adds the missing tangent of a constant factor as a ZeroTensor, whose shape it computes in Python: 0.2 ms
     # for each product, with a tangent of zeros 0.01 ms. So the hyperparameters of the update have tangents of zeros.
     numbers = {
-        name: leaf for name, leaf in problem.data.items()
+        name: leaf
+        for name, leaf in problem.data.items()
         if isinstance(leaf, torch.Tensor) and not leaf.ndim and leaf.is_floating_point()
-    }  # fmt: skip
+    }
     still = {name: torch.zeros_like(leaf) for name, leaf in numbers.items()}
 
     def run(numbers: dict[str, torch.Tensor], *leaves: torch.Tensor) -> torch.Tensor:

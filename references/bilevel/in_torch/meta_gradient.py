@@ -170,7 +170,14 @@ def _update(pair: Any, grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tr
 
 
 FRAME = Frame(
-    "torch", _pytree.tree_flatten, _unflatten, _is_floating, lambda p, move: (p + move).to(p.dtype), torch.zeros_like,
-    _number, _update, lambda begun, steps: range(begun + 1, begun + steps + 1),
-)  # fmt: skip
+    "torch",
+    _pytree.tree_flatten,
+    _unflatten,
+    _is_floating,
+    lambda p, move: (p + move).to(p.dtype),
+    torch.zeros_like,
+    _number,
+    _update,
+    lambda begun, steps: range(begun + 1, begun + steps + 1),
+)
 """The operations that differ between frameworks, in PyTorch."""

@@ -263,9 +263,14 @@ def pull_outer(problem: BilevelProblem, carry: Carry, remat: bool) -> tuple[torc
 
 
 def pull_step(
-    problem: BilevelProblem, inner: Inner, mode: Mode, carry: Carry, grad: Tree | None, x: Tree,
+    problem: BilevelProblem,
+    inner: Inner,
+    mode: Mode,
+    carry: Carry,
+    grad: Tree | None,
+    x: Tree,
     cotangents: Cotangents,
-) -> Cotangents:  # fmt: skip
+) -> Cotangents:
     """One step of Eq. 6 from the left: the cotangents of its outputs -> those of its inputs.
 
     Args:

@@ -124,7 +124,7 @@ class _Gradient(torch.autograd.Function):
         leaves, others, v_aux = flat[:number], flat[number:], v[number:]
         places = [i for i, leaf in enumerate(others) if leaf.is_floating_point()]
 
-        def told(amount: torch.Tensor, leaves: list[torch.Tensor], floats: list[torch.Tensor]) -> torch.Tensor:
+        def tilted(amount: torch.Tensor, leaves: list[torch.Tensor], floats: list[torch.Tensor]) -> torch.Tensor:
             merged = dict(enumerate(others)) | dict(zip(places, floats, strict=True))
             value, aux = context.run(leaves, list(merged.values()))
             parts = [(a * b).sum() for a, b in zip(v_aux, aux, strict=True) if b.is_floating_point()]
@@ -134,7 +134,7 @@ class _Gradient(torch.autograd.Function):
         # The derivative of ∇(f + amount·⟨v_aux, aux⟩) by `amount` is ∇⟨v_aux, aux⟩, so one product does both.
         def gradients(leaves: list[torch.Tensor], amount: torch.Tensor) -> Any:
             floats = [others[i] for i in places]
-            return value_and_gradients(functools.partial(told, amount), leaves, floats)[1]
+            return value_and_gradients(functools.partial(tilted, amount), leaves, floats)[1]
 
         zero = leaves[0].new_zeros(())
         _, (by_leaves, by_floats) = jvp(gradients, (leaves, zero), (list(v[:number]), torch.ones_like(zero)))

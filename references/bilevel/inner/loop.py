@@ -119,9 +119,13 @@ class Functions:
                 "xs = arange(T)"
             )
         found = Loop(
-            self, lengths.pop(), {name: leaves for name, (leaves, _) in flat.items()},
-            {name: structure for name, (_, structure) in flat.items()}, y, state,
-        )  # fmt: skip
+            self,
+            lengths.pop(),
+            {name: leaves for name, (leaves, _) in flat.items()},
+            {name: structure for name, (_, structure) in flat.items()},
+            y,
+            state,
+        )
         if self.checkpointing == "inversion":
             check(found, found._pair(found.eta))
         return found
@@ -151,7 +155,7 @@ class Loop:
         state: υ_0; None: the optimiser's own start.
     """
 
-    told: Functions
+    asked: Functions
     steps: int
     flat: dict[str, list[Any]]
     structure: dict[str, Any]
@@ -161,7 +165,7 @@ class Loop:
     @property
     def backend(self) -> str:
         """``jax`` or ``torch``."""
-        return self.told.frame.backend
+        return self.asked.frame.backend
 
     @property
     def spec(self) -> Any:
@@ -174,12 +178,12 @@ class Loop:
     @property
     def has_aux(self) -> bool:
         """Whether `outer` gives a pair."""
-        return self.told.has_aux
+        return self.asked.has_aux
 
     @property
     def params(self) -> dict[str, list[Any]]:
         """What the gradient is taken by."""
-        return {name: self.flat[name] for name in self.told.chosen}
+        return {name: self.flat[name] for name in self.asked.chosen}
 
     @property
     def eta(self) -> list[Any]:
@@ -192,7 +196,7 @@ class Loop:
         if not self._numbered(self._pair(self.eta)):
             return self.flat["xs"]
         begun = 0 if self.state is None else self._state_of_last(self._pair(self.eta), self.state)["step"]
-        return [*self.flat["xs"], self.told.frame.counted(begun, self.steps)]
+        return [*self.flat["xs"], self.asked.frame.counted(begun, self.steps)]
 
     def init(self, params: dict[str, list[Any]]) -> tuple[list[Any], Tree]:
         """θ_0 and υ_0."""
@@ -209,22 +213,22 @@ class Loop:
     def inner_loss(self, theta: list[Any], eta: list[Any], x: list[Any], **block: Any) -> Any:
         """L(θ, η, x)."""
         given = self._tree("theta", theta), self._known(eta), self._tree("xs", x[: len(self.flat["xs"])])
-        return _scalar(self.told.inner_loss(*given, **_taken(self.told.inner_loss, block)), "inner_loss", self.told)
+        return _scalar(self.asked.inner_loss(*given, **_taken(self.asked.inner_loss, block)), "inner_loss", self.asked)
 
     def outer(self, theta: list[Any], eta: list[Any], **block: Any) -> Any:
         """V(θ_T, η, y); with `has_aux`, a pair of it and the outer loss's second result."""
-        loss, given = self.told.outer_loss, (self._tree("theta", theta), self._known(eta), self.y)
+        loss, given = self.asked.outer_loss, (self._tree("theta", theta), self._known(eta), self.y)
         found = loss(*given, **_taken(loss, block))
         if self.has_aux and not (isinstance(found, tuple) and len(found) == 2):
             raise UsageError(
                 f"with has_aux=True, outer_loss returns a pair (scalar, aux), not a {type(found).__name__}"
             )
-        _scalar(found[0] if self.has_aux else found, "outer_loss", self.told)
+        _scalar(found[0] if self.has_aux else found, "outer_loss", self.asked)
         return found
 
     def update(self, grad: list[Any], theta: list[Any], state: Tree, eta: list[Any], x: Any) -> tuple[list[Any], Tree]:
         """The optimiser's step."""
-        pair, frame = self._pair(eta), self.told.frame
+        pair, frame = self._pair(eta), self.asked.frame
         trees = self._tree("theta", grad), self._user_state(pair, state, x), self._tree("theta", theta)
         found = frame.update(pair, *trees)
         if not isinstance(found, tuple) or len(found) != 2:
@@ -250,11 +254,11 @@ class Loop:
     def rates(self, theta: list[Any], params: dict[str, list[Any]]) -> list[Any]:
         """The learning rates of `HeavyBall`, for its inverse."""
         rates = self._last(self._eta(params)).rates(theta)
-        return [self.told.frame.number(a, p) for a, p in zip(rates, theta, strict=True)]
+        return [self.asked.frame.number(a, p) for a, p in zip(rates, theta, strict=True)]
 
     def moves(
         self, h: dict[str, Any], theta: list[Any], state: Tree, x: list[Any]
-    ) -> tuple[list[Any], list[Any] | None]:  # fmt: skip
+    ) -> tuple[list[Any], list[Any] | None]:
         """What a step of `Adam` subtracts from θ, and what share of θ, for its inverse.
 
         `state` is υ_{i+1}, and `h` is not read.
@@ -264,7 +268,9 @@ class Loop:
         subtracted = [a * d for a, d in zip(rates, directions, strict=True)]
         if not pair.decays:
             return subtracted, None
-        return subtracted, [self.told.frame.number(a * pair.weight_decay, p) for a, p in zip(rates, theta, strict=True)]
+        return subtracted, [
+            self.asked.frame.number(a * pair.weight_decay, p) for a, p in zip(rates, theta, strict=True)
+        ]
 
     def read(self, grad: list[Any]) -> list[Any]:
         """What the state of the optimiser reads of a gradient: the gradient itself, or the clipped one in a chain."""
@@ -273,33 +279,33 @@ class Loop:
             return grad
         tree = self._tree("theta", grad)
         for part in before:
-            tree, _ = self.told.frame.update(part, tree, (), None)
-        return self.told.frame.flatten(tree)[0]
+            tree, _ = self.asked.frame.update(part, tree, (), None)
+        return self.asked.frame.flatten(tree)[0]
 
     @property
     def data(self) -> dict[str, Any]:
         """μ of `HeavyBall`, or β₁, β₂, 1 − β₁ and 1 − β₂ of `Adam`, for their inverses."""
         pair, first = self._last(self.eta), self.flat["theta"][0]
         if isinstance(pair, HeavyBall):
-            return {"momentum": self.told.frame.number(pair.momentum, first)}
+            return {"momentum": self.asked.frame.number(pair.momentum, first)}
         given = {"momentum": pair.b1, "decay": pair.b2, "momentum_rest": 1 - pair.b1, "decay_rest": 1 - pair.b2}
-        return {name: self.told.frame.number(value, first) for name, value in given.items()}
+        return {name: self.asked.frame.number(value, first) for name, value in given.items()}
 
     def gathered(self, grads: dict[str, list[Any]]) -> Tree:
         """The gradient in the user's trees: that of one argument, or a tuple of both."""
-        found = tuple(self._tree(name, grads[name]) for name in self.told.chosen)
-        return found if isinstance(self.told.argnums, tuple) else found[0]
+        found = tuple(self._tree(name, grads[name]) for name in self.asked.chosen)
+        return found if isinstance(self.asked.argnums, tuple) else found[0]
 
     def _tree(self, name: str, leaves: Sequence[Any]) -> Tree:
-        return self.told.frame.unflatten(self.structure[name], leaves)
+        return self.asked.frame.unflatten(self.structure[name], leaves)
 
     def _numbered(self, pair: Any) -> bool:
         """Whether the number of a step is in x and not in υ, as in `BilevelProblem`."""
-        return self.told.checkpointing == "inversion" and isinstance(parted(pair)[1], Adam)
+        return self.asked.checkpointing == "inversion" and isinstance(parted(pair)[1], Adam)
 
     def _flat_state(self, pair: Any, state: Tree) -> Tree:
         """υ as the methods have it: what can be taken back has lists of leaves."""
-        flatten = self.told.frame.flatten
+        flatten = self.asked.frame.flatten
         last = self._state_of_last(pair, state)
         if self._numbered(pair):
             return {name: flatten(last[name])[0] for name in ("m", "v")}
@@ -318,7 +324,7 @@ class Loop:
     def _bare(self, pair: Any) -> bool:
         """Whether υ is kept as the leaves of the velocity: of momentum alone, and of a chain if it is taken back."""
         chained = isinstance(pair, Chain)
-        return isinstance(parted(pair)[1], HeavyBall) and (not chained or self.told.checkpointing == "inversion")
+        return isinstance(parted(pair)[1], HeavyBall) and (not chained or self.asked.checkpointing == "inversion")
 
     def _state_of_last(self, pair: Any, state: Tree) -> Tree:
         """The state of the last part of a chain; of any other pair the state."""
@@ -329,14 +335,14 @@ class Loop:
 
     def _known(self, eta: list[Any]) -> Tree:
         """The user's η, even if no gradient is taken by it."""
-        return self._tree("eta", eta if "eta" in self.told.chosen else self.flat["eta"])
+        return self._tree("eta", eta if "eta" in self.asked.chosen else self.flat["eta"])
 
     def _last(self, eta: list[Any]) -> Any:
         """The part of the optimiser whose step is taken back."""
         return parted(self._pair(eta))[1]
 
     def _pair(self, eta: list[Any]) -> Any:
-        given = self.told.optimiser
+        given = self.asked.optimiser
         found = given if is_pair(given) else given(self._known(eta))
         if not is_pair(found):
             raise UsageError(

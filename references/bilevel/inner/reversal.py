@@ -87,6 +87,6 @@ def _check_state(loop: Any, optimiser: Any) -> None:
     """Check the structure of a given υ_0 against that of the optimiser's own start."""
     if loop.state is None:
         return
-    own = optimiser.init(loop.told.frame.unflatten(loop.structure["theta"], loop.flat["theta"]))
-    if loop.told.frame.flatten(own)[1] != loop.told.frame.flatten(loop.state)[1]:
+    own = optimiser.init(loop.asked.frame.unflatten(loop.structure["theta"], loop.flat["theta"]))
+    if loop.asked.frame.flatten(own)[1] != loop.asked.frame.flatten(loop.state)[1]:
         raise UsageError("state is no state of this optimiser; legal: a tree such as optimiser.init(theta) returns")

@@ -16,8 +16,14 @@ from gradgate.references.contract import Backend, Tree
 PRODUCTS = 8
 """K, the number of terms of the series."""
 SMALL: dict[str, Any] = {
-    "dtype": "float64", "task": "loss_weighting", "model": "mlp", "steps": 1, "batch": 5, "layers": 4, "width": 4,
-}  # fmt: skip
+    "dtype": "float64",
+    "task": "loss_weighting",
+    "model": "mlp",
+    "steps": 1,
+    "batch": 5,
+    "layers": 4,
+    "width": 4,
+}
 """Fields of a Spec whose η enters the inner loss."""
 DEEP: dict[str, Any] = SMALL | {"dtype": "float32", "batch": 256, "layers": 32, "width": 16, "vocabulary": 16}
 """The same with activations that take most of the memory."""

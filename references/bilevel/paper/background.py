@@ -89,8 +89,7 @@ def jacobian_by_rows() -> float:
 
 def squares_over_heads() -> float:
     """The coefficient of S² in the default's dynamic bytes, in arrays of scores: with 8 heads over that with 4."""
-    from gradgate.references.bilevel import growth
-    from gradgate.references.bilevel.paper import scale
+    from gradgate.references.bilevel.paper import growth, scale
 
     return growth.squares("cpu", scale.DEFAULT, 8) / growth.squares("cpu", scale.DEFAULT, 4)
 
@@ -101,9 +100,16 @@ def printed_over_layers() -> float:
 
 
 def _row(
-    place: str, series: str, x: str, unit: str, measured: str, told: dict[str, Any], printed: float,
-    expects: Expectation, reason: str = "",
-) -> Published:  # fmt: skip
+    place: str,
+    series: str,
+    x: str,
+    unit: str,
+    measured: str,
+    told: dict[str, Any],
+    printed: float,
+    expects: Expectation,
+    reason: str = "",
+) -> Published:
     return Published(place, series, x, unit, measured, told, printed, reason, expects=expects)
 
 
@@ -114,30 +120,92 @@ def _rows() -> tuple[Published, ...]:
     alike = upheld(at_most('"seamlessly incorporated": equal to rounding'))
     fewer = upheld(at_most('"seamlessly incorporated": its bytes fall here too'))
     return (
-        _row("§1, second derivatives", "FLOPs of -+- over its inner steps alone", "489M", "times",
-             f"{HERE}:meta_step_work", {"millions": 489}, 2.0, twice),
-        _row("§1, second derivatives", "bytes of -+- over its inner steps alone, GPU", "44M", "times",
-             f"{HERE}:meta_step_bytes", on, 2.0, twice),
-        _row("§2.2, a Jacobian by rows", "exponent of m", "8 to 128 rows", "", f"{HERE}:jacobian_by_rows", {}, 1.0,
-             upheld(equal(0.1, '"in total requiring O(m) forward passes"; the first pass is done once'))),
+        _row(
+            "§1, second derivatives",
+            "FLOPs of -+- over its inner steps alone",
+            "489M",
+            "times",
+            f"{HERE}:meta_step_work",
+            {"millions": 489},
+            2.0,
+            twice,
+        ),
+        _row(
+            "§1, second derivatives",
+            "bytes of -+- over its inner steps alone, GPU",
+            "44M",
+            "times",
+            f"{HERE}:meta_step_bytes",
+            on,
+            2.0,
+            twice,
+        ),
+        _row(
+            "§2.2, a Jacobian by rows",
+            "exponent of m",
+            "8 to 128 rows",
+            "",
+            f"{HERE}:jacobian_by_rows",
+            {},
+            1.0,
+            upheld(equal(0.1, '"in total requiring O(m) forward passes"; the first pass is done once')),
+        ),
         *(
-            _row(place, "difference by the mixed gradient, float64", framework, "relative", f"{APPROXIMATE}:apart",
-                 {"framework": framework}, 1e-12, alike)
+            _row(
+                place,
+                "difference by the mixed gradient, float64",
+                framework,
+                "relative",
+                f"{APPROXIMATE}:apart",
+                {"framework": framework},
+                1e-12,
+                alike,
+            )
             for framework in ("jax", "torch")
         ),
-        _row(place, "bytes, mixed gradient over default", "44M, GPU", "times", f"{APPROXIMATE}:bytes_quotient", on, 1.0,
-             fewer),
-        _row(place, "bytes, mixed gradient over default", "MLP of 32 layers, PyTorch", "times",
-             f"{APPROXIMATE}:eager_bytes_quotient", {}, 1.0, fewer),
-        _row("§5.3, where S² comes from", "arrays of scores per S², 8 heads / 4 heads", "-+-, this CPU", "times",
-             f"{HERE}:squares_over_heads", {}, 1.0,
-             upheld(equal(0.05, '"arises from the self-attention blocks": its bytes are those of scores'))),
-        _row("Eq. 12 and Fig. 7, in words", "printed gain over L", "16183M, TPU", "times",
-             f"{HERE}:printed_over_layers", {}, 1.0,
-             refuted(at_least('"k̂ … is significantly smaller than k": by Eq. 12 the gain then exceeds L'), 25 / 47),
-             "by the paper's own numbers, if Eq. 12 is about the bytes of Fig. 7: 25 times at 47 layers, so k/k̂ is "
-             "0.53 at most. What is measured here agrees (claim constants)"),
-    )  # fmt: skip
+        _row(
+            place,
+            "bytes, mixed gradient over default",
+            "44M, GPU",
+            "times",
+            f"{APPROXIMATE}:bytes_quotient",
+            on,
+            1.0,
+            fewer,
+        ),
+        _row(
+            place,
+            "bytes, mixed gradient over default",
+            "MLP of 32 layers, PyTorch",
+            "times",
+            f"{APPROXIMATE}:eager_bytes_quotient",
+            {},
+            1.0,
+            fewer,
+        ),
+        _row(
+            "§5.3, where S² comes from",
+            "arrays of scores per S², 8 heads / 4 heads",
+            "-+-, this CPU",
+            "times",
+            f"{HERE}:squares_over_heads",
+            {},
+            1.0,
+            upheld(equal(0.05, '"arises from the self-attention blocks": its bytes are those of scores')),
+        ),
+        _row(
+            "Eq. 12 and Fig. 7, in words",
+            "printed gain over L",
+            "16183M, TPU",
+            "times",
+            f"{HERE}:printed_over_layers",
+            {},
+            1.0,
+            refuted(at_least('"k̂ … is significantly smaller than k": by Eq. 12 the gain then exceeds L'), 25 / 47),
+            "by the paper's own numbers, if Eq. 12 is about the bytes of Fig. 7: 25 times at 47 layers, so k/k̂ is "
+            "0.53 at most. What is measured here agrees (claim constants)",
+        ),
+    )
 
 
 ROWS = _rows()

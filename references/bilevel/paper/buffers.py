@@ -49,7 +49,7 @@ class Buffer:
     place: tuple[int, int]
     first: int
     last: int
-    kept: bool = False
+    persistent: bool = False
     writer: str = ""
 
 
@@ -113,9 +113,12 @@ def _dumped(request: dict[str, Any], compiler: str, folder: Path) -> list[str]:
     environment = {key: value for key, value in os.environ.items() if key not in ("LIBTPU_INIT_ARGS", "PYTHONWARNINGS")}
     environment |= {"PATH": compiler_process._path()} | compiler_process._SETUP | {"XLA_FLAGS": flags}
     child = subprocess.Popen(
-        [sys.executable, "-P", "-m", "gradgate.hw_profiles.compiler_main"], stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment,
-    )  # fmt: skip
+        [sys.executable, "-P", "-m", "gradgate.hw_profiles.compiler_main"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+    )
     assert child.stdin is not None
     try:
         pickle.dump(request, child.stdin)

@@ -14,9 +14,15 @@ from gradgate.references.published import Published, at_least, upheld
 HERE = "gradgate.references.bilevel.paper.combined"
 STEPS = 64
 LARGE: dict[str, Any] = {
-    "dtype": "float32", "task": "maml", "model": "toy", "optimiser": "momentum", "layers": 2, "width": 512, "batch": 8,
+    "dtype": "float32",
+    "task": "maml",
+    "model": "toy",
+    "optimiser": "momentum",
+    "layers": 2,
+    "width": 512,
+    "batch": 8,
     "steps": STEPS,
-}  # fmt: skip
+}
 """A problem in which θ and υ take most of the memory."""
 
 
@@ -33,8 +39,10 @@ def shared(problem: Any, devices: int) -> dict[str, Any]:
     parts = jax.tree.map(lambda _: PartitionSpec("device"), problem.params)
     whole = jax.tree.map(lambda _: PartitionSpec(), problem)
     return {
-        "mesh": {"device": devices}, "in_specs": (whole._replace(params=parts),), "out_specs": (PartitionSpec(), parts),
-    }  # fmt: skip
+        "mesh": {"device": devices},
+        "in_specs": (whole._replace(params=parts),),
+        "out_specs": (PartitionSpec(), parts),
+    }
 
 
 def saved(profile: str, inverted: bool, devices: int) -> float:
@@ -73,11 +81,17 @@ def _rows() -> list[Published]:
     chosen = (("inverted", True, 1), ("shared by 4 devices", False, 4), ("inverted and shared by 4", True, 4))
     return [
         Published(
-            f"A.2, static memory of T = {STEPS} steps of momentum, CPU", "kept and on one device, over", name, "times",
-            f"{HERE}:saved", {"profile": "cpu", "inverted": inverted, "devices": devices}, 3.0, expects=folds,
+            f"A.2, static memory of T = {STEPS} steps of momentum, CPU",
+            "kept and on one device, over",
+            name,
+            "times",
+            f"{HERE}:saved",
+            {"profile": "cpu", "inverted": inverted, "devices": devices},
+            3.0,
+            expects=folds,
         )
         for name, inverted, devices in chosen
-    ]  # fmt: skip
+    ]
 
 
 COMBINED: tuple[Published, ...] = tuple(_rows())

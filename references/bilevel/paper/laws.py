@@ -19,9 +19,20 @@ def small(layers: int, sequence: int) -> Any:
     from gradgate.references.bilevel.problem import BilevelSpec
 
     return BilevelSpec(
-        dtype="float32", task="maml", model="transformer", optimiser="adam", steps=2, batch=1, sequence=sequence,
-        vocabulary=16, layers=layers, width=8, ffw=16, heads=4, key_size=2,
-    )  # fmt: skip
+        dtype="float32",
+        task="maml",
+        model="transformer",
+        optimiser="adam",
+        steps=2,
+        batch=1,
+        sequence=sequence,
+        vocabulary=16,
+        layers=layers,
+        width=8,
+        ffw=16,
+        heads=4,
+        key_size=2,
+    )
 
 
 def gain(layers: int, profile: str) -> float:
@@ -47,6 +58,10 @@ LINEAR_GAIN = figure(
     "gain_linear_in_layers",
     "with block rematerialisation its gain in dynamic bytes over truncated BPTT grows linearly with L: equal steps of "
     "L add equally",
-    "Eq. 12, Fig. 6", printed=1.0, measured=f"{HERE}:increments", unit="times", tolerance=0.2,
-)  # fmt: skip
+    "Eq. 12, Fig. 6",
+    printed=1.0,
+    measured=f"{HERE}:increments",
+    unit="times",
+    tolerance=0.2,
+)
 """A claim of `mixflow` in JAX."""

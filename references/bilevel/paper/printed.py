@@ -76,34 +76,49 @@ def listing_3(profile: str) -> float:
 def _claim(name: str, statement: str, printed: float, unit: str, reason: str) -> Claim:
     listing = name.removesuffix("_printed")
     return figure(
-        name, statement, listing.replace("listing_", "Listing "), printed=printed, unit=unit,
-        measured=f"{HERE}:{listing}", tolerance=0.0, expected="refuted", declared_reason=reason,
-    )  # fmt: skip
+        name,
+        statement,
+        listing.replace("listing_", "Listing "),
+        printed=printed,
+        unit=unit,
+        measured=f"{HERE}:{listing}",
+        tolerance=0.0,
+        expected="refuted",
+        declared_reason=reason,
+    )
 
 
 JAX: dict[str, tuple[Claim, ...]] = {
     "mixflow_drop_in": (
         _claim(
             "listing_1_printed",
-            "as printed, it gives the meta-gradient of models with floating and with integer inputs", 2, "models",
+            "as printed, it gives the meta-gradient of models with floating and with integer inputs",
+            2,
+            "models",
             "argnums=range(len(inputs) + 1) differentiates by every input, and JAX refuses to differentiate by "
             "integers: tokens end in a TypeError",
         ),
     ),
     "truncated_bptt": (
         _claim(
-            "listing_3_printed", "with any one of its three lines as printed, it gives the meta-gradient", 3, "lines",
+            "listing_3_printed",
+            "with any one of its three lines as printed, it gives the meta-gradient",
+            3,
+            "lines",
             "the checkpointed step is assigned to the name that it reads, the step returns nothing, and the scan's "
             "pair is unpacked into one name: each ends the program with an error",
         ),
     ),
-}  # fmt: skip
+}
 TORCH: dict[str, tuple[Claim, ...]] = {
     "mixflow_drop_in": (
         _claim(
-            "listing_2_printed", "with any one of its three lines as printed, it gives the meta-gradient", 3, "lines",
+            "listing_2_printed",
+            "with any one of its three lines as printed, it gives the meta-gradient",
+            3,
+            "lines",
             "backward reads `loss`, which is not defined; trees saved as tensors drop the Hessian without an error; "
             "and it differentiates by integers too",
         ),
     ),
-}  # fmt: skip
+}

@@ -97,7 +97,8 @@ def _gains(profile: str, axis: str) -> list[list[float]]:
 LARGER = "Arrays like θ do not depend on B, but without them it is still 1.37 for 1018M (tested by kinds of buffers)"
 FOUND: dict[tuple[str, str], tuple[float, str]] = {
     ("GPU", "batch"): (
-        1.588, f"it is 1.04 for 106M, 1.05 for 278M, and 1.31 to 1.59 for the four larger models. {LARGER}"
+        1.588,
+        f"it is 1.04 for 106M, 1.05 for 278M, and 1.31 to 1.59 for the four larger models. {LARGER}",
     ),
     ("GPU", "steps"): (
         1.269,
@@ -105,7 +106,8 @@ FOUND: dict[tuple[str, str], tuple[float, str]] = {
         "mixed mode, and 336 GiB at T = 6",
     ),
     ("GPU", "least"): (
-        -0.1385, "from 4096 to 8192 the gains of 106M and 278M fall by 9% and 3%; those of the other four grow"
+        -0.1385,
+        "from 4096 to 8192 the gains of 106M and 278M fall by 9% and 3%; those of the other four grow",
     ),
     ("GPU", "last over first"): (
         1.306,
@@ -114,9 +116,10 @@ FOUND: dict[tuple[str, str], tuple[float, str]] = {
     ),
     ("TPU", "batch"): (1.147, "it is 1.11 or less for five models; 1018M has 8.75 at B = 2 and 10.03 at B = 8"),
     ("TPU", "least"): (
-        -0.2374, "from 4096 to 8192 the gains of 106M and 278M fall by 15% and 6%; those of the other four grow"
+        -0.2374,
+        "from 4096 to 8192 the gains of 106M and 278M fall by 15% and 6%; those of the other four grow",
     ),
-}  # fmt: skip
+}
 """Device and figure -> our value, and what was found, where the two do not agree."""
 
 
@@ -128,9 +131,16 @@ def _words(device: str) -> list[Published]:
         pinned, reason = FOUND.get((device, given), (None, ""))
         argument = "axis" if given in AXES else "take"
         return Published(
-            place, series, x, unit, f"{HERE}:{measured}", told | {argument: given}, printed, reason,
+            place,
+            series,
+            x,
+            unit,
+            f"{HERE}:{measured}",
+            told | {argument: given},
+            printed,
+            reason,
             expects=unexplained(said, pinned) if reason else upheld(said),
-        )  # fmt: skip
+        )
 
     constant = equal(0.1, '"discounting minor compilation effects, the gains are constant across B and T"')
     grows, falls = '"sub-linearly increase"', '"towards kL/k̂ for larger S": a limit, so the exponent falls'
@@ -138,36 +148,52 @@ def _words(device: str) -> list[Published]:
     highest = "steps" if device == "GPU" else "batch"
     return [
         Published(
-            f"Abstract, over 10x, {device}", "gain in dynamic bytes",
-            f"4516M, context 8192, largest over {highest} of Table 4", "times", "gradgate.references.derived:value",
-            {"of": f"{FIGURE[device]}, Table 4, {device} / gain / over {highest} / 4516M", "take": "largest"}, 10.0,
+            f"Abstract, over 10x, {device}",
+            "gain in dynamic bytes",
+            f"4516M, context 8192, largest over {highest} of Table 4",
+            "times",
+            "gradgate.references.derived:value",
+            {"of": f"{FIGURE[device]}, Table 4, {device} / gain / over {highest} / 4516M", "take": "largest"},
+            10.0,
             expects=upheld(at_least('"over 10x memory"')),
         ),
         *(row(flat, f"over {axis}", "times", "flattest", axis, 1.0, constant) for axis in ("batch", "steps")),
         row(exponent, "largest", "", "exponents", "largest", 1.0, at_most(grows)),
         row(exponent, "least", "", "exponents", "least", 0.0, at_least(grows)),
-        row(
-            exponent, "4096 to 8192 over 1024 to 2048", "times", "exponents", "last over first", 1.0, at_most(falls)
-        ),
-    ]  # fmt: skip
+        row(exponent, "4096 to 8192 over 1024 to 2048", "times", "exponents", "last over first", 1.0, at_most(falls)),
+    ]
 
 
 def _rows() -> list[Published]:
     curves = [
-        Published(f"{FIGURE[device]}, Table 4, {device}", "gain", f"over {axis}", "", f"{HERE}:sweep",
-                  {"profile": PROFILES[device], "axis": axis})
-        for device in PROFILES for axis in AXES
-    ]  # fmt: skip
-    return [
-        *curves, *_words("GPU"), *_words("TPU"),
         Published(
-            "Fig. 11, in words, TPU", "scatter over B and T", "over that of Fig. 5", "times", f"{HERE}:noisier", {},
+            f"{FIGURE[device]}, Table 4, {device}",
+            "gain",
+            f"over {axis}",
+            "",
+            f"{HERE}:sweep",
+            {"profile": PROFILES[device], "axis": axis},
+        )
+        for device in PROFILES
+        for axis in AXES
+    ]
+    return [
+        *curves,
+        *_words("GPU"),
+        *_words("TPU"),
+        Published(
+            "Fig. 11, in words, TPU",
+            "scatter over B and T",
+            "over that of Fig. 5",
+            "times",
+            f"{HERE}:noisier",
+            {},
             1.0,
             "today's compilers scatter less on the TPU: 3% about the mean of a model and axis, and 9% on the GPU, "
             "where most of it is the growth with B (see Fig. 5)",
             expects=unexplained(at_least('"the results are more noisy due to TPU-specific optimisations"'), 0.3473),
         ),
-    ]  # fmt: skip
+    ]
 
 
 REGIMES: tuple[Published, ...] = tuple(_rows())

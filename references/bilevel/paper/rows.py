@@ -13,9 +13,9 @@ from gradgate.references.bilevel.paper.combined import COMBINED
 from gradgate.references.bilevel.paper.expected import declared
 from gradgate.references.bilevel.paper.ladder import LADDERS
 from gradgate.references.bilevel.paper.regimes import REGIMES
-from gradgate.references.bilevel.paper.said import SAID
 from gradgate.references.bilevel.paper.sample import FIGURE_4
 from gradgate.references.bilevel.paper.scale import DEFAULT, MIXFLOW, PROFILES, GiB
+from gradgate.references.bilevel.paper.text_figures import SAID
 from gradgate.references.bilevel.paper.times import TIMES
 from gradgate.references.published import Published
 
@@ -86,28 +86,32 @@ def growth(profile: str, variable: str, values: list[int], millions: int, **fiel
 
 HERE = "gradgate.references.bilevel.paper.rows"
 TABLE_2 = {
-    "---": (371.2, 273.9), "--+": (363.7, 176.6), "-+-": (180.1, 123.7), "-++": (182.4, 130.8),
-    "+--": (286.0, 168.1), "+-+": (289.2, 176.8), "++-": (174.8, 43.8), "+++": (54.8, 46.9),
-}  # fmt: skip
+    "---": (371.2, 273.9),
+    "--+": (363.7, 176.6),
+    "-+-": (180.1, 123.7),
+    "-++": (182.4, 130.8),
+    "+--": (286.0, 168.1),
+    "+-+": (289.2, 176.8),
+    "++-": (174.8, 43.8),
+    "+++": (54.8, 46.9),
+}
 """Signs as in `paper_scale` -> HBM in G on GPU and TPU, 489M."""
 TABLE_3 = {
-    "---": (94.2, 70.2), "--+": (76.6, 45.8), "-+-": (54.2, 32.8), "-++": (54.5, 34.1),
-    "+--": (76.4, 45.1), "+-+": (76.6, 45.5), "++-": (45.2, 12.7), "+++": (16.4, 12.9),
-}  # fmt: skip
+    "---": (94.2, 70.2),
+    "--+": (76.6, 45.8),
+    "-+-": (54.2, 32.8),
+    "-++": (54.5, 34.1),
+    "+--": (76.4, 45.1),
+    "+-+": (76.6, 45.5),
+    "++-": (45.2, 12.7),
+    "+++": (16.4, 12.9),
+}
 """The same of 44M."""
 FIT: dict[int, set[tuple[str, str]]] = {
     44: {("GPU", "-+-"), ("GPU", "-++"), ("GPU", "+++"), ("GPU", "+--"), ("GPU", "+-+")},
     489: {("GPU", "-+-"), ("GPU", "-++"), ("GPU", "+--"), ("GPU", "+-+")},
 }
 """Millions of parameters -> device and signs of the figures that come out with B = 3 and S = 4096."""
-DEPTHS = (4, 8, 16, 32, 64)
-COMPONENTS = {
-    "d_model": [{"width": 8 * k, "ffw": 1024, "key_size": k, "heads": 8, "layers": 16} for k in (16, 64, 256)],
-    "ffw_size": [{"width": 384, "ffw": f, "key_size": 32, "heads": 8, "layers": 16} for f in (512, 2048, 8192)],
-    "n_heads": [{"width": 768, "ffw": 1024, "key_size": 768 // h, "heads": h, "layers": 16} for h in (2, 8, 32)],
-    "n_layers": [{"width": 256, "ffw": 1024, "key_size": 32, "heads": 8, "layers": n} for n in DEPTHS],
-}
-"""Table 5, some values of each row."""
 SWEPT_FIELD = {"d_model": "width", "ffw_size": "ffw", "n_heads": "heads", "n_layers": "layers"}
 LADDER = (44, 140, 278, 489, 1018, 2639, 6796, 16183)
 TABLE_1 = (Size(57, 576, 2304, 64, 9, 9), Size(163, 768, 3072, 64, 12, 18), Size(306, 1024, 4096, 64, 16, 20))
@@ -154,17 +158,18 @@ def _ladder() -> list[Published]:
 def _sweeps() -> list[Published]:
     rows = []
     for device, measured in {"GPU": f"{HERE}:gain", "TPU": f"{sizes.__name__}:gain_at"}.items():
-        for name, settings in COMPONENTS.items():
+        for name, settings in sizes.COMPONENTS.items():
             place = f"Fig. 6, {device}, over {name}"
             for fields in settings:
                 told = {"profile": PROFILES[device], "millions": 44, **fields}
                 rows.append(Published(place, "gain", fields[SWEPT_FIELD[name]], "times", measured, told))
-    fixed = {key: value for key, value in COMPONENTS["n_layers"][0].items() if key != "layers"}
-    told = {"profile": PROFILES["GPU"], "variable": "layers", "values": list(DEPTHS), "millions": 44, **fixed}
+    fixed = {key: value for key, value in sizes.COMPONENTS["n_layers"][0].items() if key != "layers"}
+    told = {"profile": PROFILES["GPU"], "variable": "layers", "values": list(sizes.DEPTHS), "millions": 44, **fixed}
     rows.append(
-        Published("Fig. 6, GPU, over n_layers", "growth", "exponent of L", "", f"{HERE}:growth", told, 1.0,
-                  reasons.KEPT)
-    )  # fmt: skip
+        Published(
+            "Fig. 6, GPU, over n_layers", "growth", "exponent of L", "", f"{HERE}:growth", told, 1.0, reasons.KEPT
+        )
+    )
     return rows
 
 
@@ -174,10 +179,17 @@ def _figure_4() -> list[Published]:
         for size, (steps, batch, sequence) in zip(TABLE_1, SAMPLE, strict=True):
             x = f"{size.millions}M, T = {steps}, B = {batch}, S = {sequence}"
             told = {
-                "millions": 44, "task": task, "steps": steps, "batch": batch, "sequence": sequence,
-                "width": size.width, "ffw": size.ffw, "key_size": size.key_size, "heads": size.heads,
+                "millions": 44,
+                "task": task,
+                "steps": steps,
+                "batch": batch,
+                "sequence": sequence,
+                "width": size.width,
+                "ffw": size.ffw,
+                "key_size": size.key_size,
+                "heads": size.heads,
                 "layers": size.layers,
-            }  # fmt: skip
+            }
             on = {"profile": PROFILES["GPU"], **told}
             rows.append(Published("Fig. 4, dynamic bytes, GPU", task, x, "times", f"{HERE}:gain", on))
             rows.append(Published("Fig. 4, step time as FLOPs", task, x, "times", f"{HERE}:flops_gain", told))
@@ -190,8 +202,16 @@ def _figure_1() -> list[Published]:
     for transformations in (4, 16, 64, 256):
         told = {"profile": PROFILES["GPU"], "transformations": transformations}
         for signs in ("---", "+--"):
-            rows.append(Published("Fig. 1, toy, GPU", signs, transformations, "GiB", f"{HERE}:toy_bytes",
-                                  told | {"optimisations": signs}))  # fmt: skip
+            rows.append(
+                Published(
+                    "Fig. 1, toy, GPU",
+                    signs,
+                    transformations,
+                    "GiB",
+                    f"{HERE}:toy_bytes",
+                    told | {"optimisations": signs},
+                )
+            )
         rows.append(
             Published(
                 "Fig. 1, toy, GPU: bytes saved",
@@ -243,12 +263,16 @@ def _tested() -> list[Published]:
     ]
     rows = [
         Published(
-            f"Table 2, tested: Listings 1 and 3, 44M with 4 layers, {device}, temporaries", series, x, "GiB",
-            f"{LISTINGS}:temporary", {"profile": PROFILES[device], **on, **told},
+            f"Table 2, tested: Listings 1 and 3, 44M with 4 layers, {device}, temporaries",
+            series,
+            x,
+            "GiB",
+            f"{LISTINGS}:temporary",
+            {"profile": PROFILES[device], **on, **told},
         )
         for device, asked in (("GPU", gpu), ("TPU", tpu))
         for series, x, told in asked
-    ]  # fmt: skip
+    ]
     rows += [
         Published(
             f"Table 3, tested: 44M, B = 3, S = 4096, {device}",
@@ -269,14 +293,21 @@ def _tested() -> list[Published]:
     rows.append(Published("Table 3, tested: 44M, TPU", context, "-++", "GiB", f"{HERE}:hbm", told))
     rows += [
         Published(
-            f"Tables 2 and 3, tested: {millions}M, {device}", "peak reported over bytes live in the assignment", signs,
-            "times", f"{sizes.__name__}:reported",
+            f"Tables 2 and 3, tested: {millions}M, {device}",
+            "peak reported over bytes live in the assignment",
+            signs,
+            "times",
+            f"{sizes.__name__}:reported",
             {"profile": PROFILES[device], "optimisations": signs, "millions": millions},
         )
         for device, millions, signs in (
-            ("GPU", 44, "+++"), ("GPU", 44, "-+-"), ("TPU", 44, "+++"), ("TPU", 44, "-+-"), ("TPU", 489, "+++"),
+            ("GPU", 44, "+++"),
+            ("GPU", 44, "-+-"),
+            ("TPU", 44, "+++"),
+            ("TPU", 44, "-+-"),
+            ("TPU", 489, "+++"),
         )
-    ]  # fmt: skip
+    ]
     return rows
 
 
@@ -291,17 +322,37 @@ def _beyond() -> list[Published]:
         rows.append(Published(place, f"-++ over replay, {device}", "HBM", "times", f"{HERE}:gain_total", asked))
     rows.append(
         Published(
-            place, "FLOPs over those of +++", scale.REPLAY, "times", f"{HERE}:flops_gain",
-            {"millions": 489, "default": scale.REPLAY}, 1.0,
+            place,
+            "FLOPs over those of +++",
+            scale.REPLAY,
+            "times",
+            f"{HERE}:flops_gain",
+            {"millions": 489, "default": scale.REPLAY},
+            1.0,
         )
-    )  # fmt: skip
+    )
     return rows
 
 
-PUBLISHED = tuple(
-    declared(row)
-    for row in (
-        *_ablation("Table 2, 489M", 489, TABLE_2), *_beyond(), *_tested(), *_ladder(),
-        *_ablation("Table 3, 44M", 44, TABLE_3), *TIMES, *_sweeps(), *_figure_4(), *_figure_1(),
+PUBLISHED = (
+    tuple(
+        declared(row)
+        for row in (
+            *_ablation("Table 2, 489M", 489, TABLE_2),
+            *_beyond(),
+            *_tested(),
+            *_ladder(),
+            *_ablation("Table 3, 44M", 44, TABLE_3),
+            *TIMES,
+            *_sweeps(),
+            *_figure_4(),
+            *_figure_1(),
+        )
     )
-) + BACKGROUND + SAID + LADDERS + REGIMES + FIGURE_4 + COMBINED  # fmt: skip
+    + BACKGROUND
+    + SAID
+    + LADDERS
+    + REGIMES
+    + FIGURE_4
+    + COMBINED
+)

@@ -35,20 +35,33 @@ def _rows() -> list[Published]:
         place = f"Fig. 4, 15 of 135 configurations, maml, {device}"
         told: dict[str, Any] = {"profile": profile}
         rows.append(
-            Published(place, "bytes", "every pair of values", "", f"{sizes.__name__}:table_1",
-                      told | {"task": "maml", "configurations": SAMPLE})
-        )  # fmt: skip
+            Published(
+                place,
+                "bytes",
+                "every pair of values",
+                "",
+                f"{sizes.__name__}:table_1",
+                told | {"task": "maml", "configurations": SAMPLE},
+            )
+        )
         rows += [
-            Published(place, "share that fits the device", signs, "%", f"{HERE}:fitting",
-                      told | {"optimisations": signs})
+            Published(
+                place, "share that fits the device", signs, "%", f"{HERE}:fitting", told | {"optimisations": signs}
+            )
             for signs in (DEFAULT, MIXFLOW)
-        ]  # fmt: skip
+        ]
         rows.append(
             Published(
-                place, "gain in dynamic bytes", "of 80% at least", "times", f"{HERE}:for_80_percent", told, 4.0,
+                place,
+                "gain in dynamic bytes",
+                "of 80% at least",
+                "times",
+                f"{HERE}:for_80_percent",
+                told,
+                4.0,
                 expects=upheld(at_least('"approximately 75% (nearly 4x less memory) for 80% of configurations"', 0.1)),
             )
-        )  # fmt: skip
+        )
     return rows
 
 

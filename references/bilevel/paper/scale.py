@@ -32,19 +32,35 @@ def configuration(millions: int, **fields: Any) -> BilevelSpec:
     """A model of Table 6 with the paper's batch of 4 and T = 2, Adam, float32, maml, and a context of 2048."""
     size = SIZES[millions]
     chosen: dict[str, Any] = {
-        "dtype": "float32", "task": "maml", "model": "transformer", "optimiser": "adam", "steps": 2, "batch": 4,
-        "sequence": 2048, "vocabulary": VOCABULARY, "layers": size.layers, "width": size.width, "ffw": size.ffw,
-        "heads": size.heads, "key_size": size.key_size,
-    }  # fmt: skip
+        "dtype": "float32",
+        "task": "maml",
+        "model": "transformer",
+        "optimiser": "adam",
+        "steps": 2,
+        "batch": 4,
+        "sequence": 2048,
+        "vocabulary": VOCABULARY,
+        "layers": size.layers,
+        "width": size.width,
+        "ffw": size.ffw,
+        "heads": size.heads,
+        "key_size": size.key_size,
+    }
     return BilevelSpec(**chosen | fields)
 
 
 def toy(transformations: int, **fields: Any) -> BilevelSpec:
     """The motivating example (§3.2): M transformations, B = 1024, D = 4096, T = 2, plain gradient descent."""
     chosen: dict[str, Any] = {
-        "dtype": "float32", "task": "maml", "model": "toy", "optimiser": "sgd", "steps": 2, "batch": 1024,
-        "width": 4096, "layers": transformations,
-    }  # fmt: skip
+        "dtype": "float32",
+        "task": "maml",
+        "model": "toy",
+        "optimiser": "sgd",
+        "steps": 2,
+        "batch": 1024,
+        "width": 4096,
+        "layers": transformations,
+    }
     return BilevelSpec(**chosen | fields)
 
 

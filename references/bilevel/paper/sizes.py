@@ -1,7 +1,7 @@
 """Bytes of whole sweeps of the paper by the compilers' buffer assignments: Table 6's ladder and Table 1's sweep.
 
-Each function returns a curve, a dict of lists; ``paper.said`` takes single numbers from it. What a compiler answered is
-kept on disk, so that an interrupted sweep resumes.
+Each function returns a curve, a dict of lists; ``paper.text_figures`` takes single numbers from it. What a compiler
+answered is kept on disk, so that an interrupted sweep resumes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from gradgate.references.bilevel.problem import BilevelSpec
 DEVICE = {"nvidia-h100": 80, "tpu-v5p": 96}
 """Profile -> GiB of the paper's device (§5.2)."""
 TABLE_1 = {
-    57: Size(57, 576, 2304, 64, 9, 9), 106: Size(106, 640, 2560, 64, 10, 16), 163: Size(163, 768, 3072, 64, 12, 18),
-    217: Size(217, 896, 3584, 64, 14, 18), 306: Size(306, 1024, 4096, 64, 16, 20),
-}  # fmt: skip
+    57: Size(57, 576, 2304, 64, 9, 9),
+    106: Size(106, 640, 2560, 64, 10, 16),
+    163: Size(163, 768, 3072, 64, 12, 18),
+    217: Size(217, 896, 3584, 64, 14, 18),
+    306: Size(306, 1024, 4096, 64, 16, 20),
+}
 """The models of Table 1, by Hoffmann et al. (2022), Table A9."""
 STEPS, BATCHES, CONTEXTS = (2, 4, 8), (2, 4, 8), (2048, 4096, 8192)
 """T, B and S of Table 1."""
@@ -32,10 +35,24 @@ COVERING = tuple(
 )
 """15 of the 135 configurations of Table 1: every pair of values of two parameters occurs in at least one of them."""
 NAMES = (
-    "arguments and results", "kept of every step", "like θ", "scores", "logits", "inputs of layers",
-    "kept of every layer", "others",
-)  # fmt: skip
+    "arguments and results",
+    "kept of every step",
+    "like θ",
+    "scores",
+    "logits",
+    "inputs of layers",
+    "kept of every layer",
+    "others",
+)
 """The kinds of buffers; see `kind`."""
+DEPTHS = (4, 8, 16, 32, 64)
+COMPONENTS = {
+    "d_model": [{"width": 8 * k, "ffw": 1024, "key_size": k, "heads": 8, "layers": 16} for k in (16, 64, 256)],
+    "ffw_size": [{"width": 384, "ffw": f, "key_size": 32, "heads": 8, "layers": 16} for f in (512, 2048, 8192)],
+    "n_heads": [{"width": 768, "ffw": 1024, "key_size": 768 // h, "heads": h, "layers": 16} for h in (2, 8, 32)],
+    "n_layers": [{"width": 256, "ffw": 1024, "key_size": 32, "heads": 8, "layers": n} for n in DEPTHS],
+}
+"""Table 5, some values of each row."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -68,7 +85,7 @@ def assigned(spec: BilevelSpec, optimisations: str, profile: str) -> Mapping[str
         found = assignment(program, arguments, profile)
         named = dict.fromkeys(NAMES, 0)
         for one in found.live(found.peak):
-            named[NAMES[0] if one.kept else kind(one.shape, spec)] += one.bytes
+            named[NAMES[0] if one.persistent else kind(one.shape, spec)] += one.bytes
         total = sum(named.values()) if known.compiler == "tpu" else found.total
         stored = {"total": total, "instructions": found.instructions, "named": named}
         cache.put(entry, stored)
@@ -262,7 +279,7 @@ def lives(profile: str, static: bool, millions: int, optimisations: str = MIXFLO
     found = _assignment(spec, optimisations, profile)
     spans: dict[tuple[int, int], tuple[int, set[int]]] = {}
     for one in found.buffers:
-        if (one.kept or kind(one.shape, spec) == NAMES[1]) == static:
+        if (one.persistent or kind(one.shape, spec) == NAMES[1]) == static:
             spans.setdefault(one.place, (one.bytes, set()))[1].update(range(one.first, one.last + 1))
     every = sum(bytes_ for bytes_, _ in spans.values())
     return sum(bytes_ * len(at) for bytes_, at in spans.values()) / every / (found.instructions + 1)

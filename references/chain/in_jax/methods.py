@@ -347,9 +347,17 @@ def _costs(spec: Any) -> Costs:
     forward, backward, saved, saves_input, saves_output, forward_peak, backward_peak = zip(*found, strict=True)
     save_peak = [max(p, size + s) for p, size, s in zip(forward_peak, sizes[1:], saved, strict=True)]
     return Costs(
-        forward, backward, tuple(sizes), (0, *sizes[1:]), saved, saves_input, saves_output,
-        forward_peak, tuple(save_peak), backward_peak,
-    )  # fmt: skip
+        forward,
+        backward,
+        tuple(sizes),
+        (0, *sizes[1:]),
+        saved,
+        saves_input,
+        saves_output,
+        forward_peak,
+        tuple(save_peak),
+        backward_peak,
+    )
 
 
 def _head(problem: Any) -> Callable[[Any, Any], Any]:
@@ -385,9 +393,14 @@ def stage_costs(
     both = float(work.of(run_both, (p, x, y), x64=x64).flops)
     gradients = sum(_bytes(leaf) for leaf in jax.tree.leaves(p)) + needs_input_grad * _bytes(x)
     return (
-        forward, max(both - forward, 0.0), saved, id(inputs[-1]) in kept, id(result) in kept,
-        _bytes(y) + largest, gradients,
-    )  # fmt: skip
+        forward,
+        max(both - forward, 0.0),
+        saved,
+        id(inputs[-1]) in kept,
+        id(result) in kept,
+        _bytes(y) + largest,
+        gradients,
+    )
 
 
 def _bytes(array: Any) -> int:

@@ -297,9 +297,17 @@ def _costs(layers: Sequence[Any], arrays: Sequence[Tree], x: Any, side: Any) -> 
     gradient = (0, *sizes[1:])
     leaves_behind = (a - b - s for a, b, s in zip(gradient, gradient[1:], saved, strict=False))
     return Costs(
-        forward, backward, tuple(sizes), gradient, saved, saves_input, saves_output,
-        forward_peak, tuple(save_peak), tuple(map(max, backward_peak, leaves_behind)),
-    )  # fmt: skip
+        forward,
+        backward,
+        tuple(sizes),
+        gradient,
+        saved,
+        saves_input,
+        saves_output,
+        forward_peak,
+        tuple(save_peak),
+        tuple(map(max, backward_peak, leaves_behind)),
+    )
 
 
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:

@@ -54,7 +54,7 @@ class Cutting:
     """
 
     first: tuple[Call, ...]
-    kept: tuple[int, ...]
+    retained: tuple[int, ...]
     parts: tuple[Part, ...]
 
 

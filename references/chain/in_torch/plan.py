@@ -84,7 +84,7 @@ def begun(graph: Graph, cutting: Cutting, around: Surrounding, args: Any, kwargs
     given = [n for n, tensor in enumerate(graph.tensors) if tensor.given]
     found = {id(leaf): leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
     env = dict(zip(given, found.values(), strict=True))
-    kept = {*given, *cutting.kept}
+    kept = {*given, *cutting.retained}
     with torch.no_grad():
         run(cutting.first, last_reads(cutting.first, sorted(kept)), around, env)
     return env
@@ -112,10 +112,14 @@ def stage_of(
         return tuple(held[n] for n in part.passes)
 
     return Stage(
-        forward, parameters, tuple(modules.values()), f"stage {number} ({part.name})",
-        needs=tuple(needs[n] for n in part.takes), gives=tuple(needs[n] for n in part.passes),
+        forward,
+        parameters,
+        tuple(modules.values()),
+        f"stage {number} ({part.name})",
+        needs=tuple(needs[n] for n in part.takes),
+        gives=tuple(needs[n] for n in part.passes),
         graded=graded,
-    )  # fmt: skip
+    )
 
 
 def chain_of(
@@ -168,7 +172,7 @@ def _measured(
     other_bits = graded(chain, (), graph.device)
     chain = chain_of(cutting, around, env, needs, other_bits)
     costs = profile(chain, (), compute, repeats=3, device=graph.device)
-    held = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for n, t in env.items() if n in cutting.kept}
+    held = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for n, t in env.items() if n in cutting.retained}
     costs = dataclasses.replace(costs, fixed=costs.fixed + sum(held.values()), first_peak=meter.peak)
     return Measured(cutting, needs, costs, other_bits)
 

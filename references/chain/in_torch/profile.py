@@ -109,7 +109,7 @@ class _Forward:
 
     forward_peak: int
     save_peak: int
-    kept: tuple[int, ...]
+    retained: tuple[int, ...]
     left: int
 
 
@@ -220,14 +220,18 @@ def _costs(
     fixed: int,
 ) -> Costs:
     """The costs from what was measured, with each storage counted in every value that it is part of."""
-    own = tuple(f.left - sum(sizes[n] for n in f.kept) for f in forwards)
+    own = tuple(f.left - sum(sizes[n] for n in f.retained) for f in forwards)
     sharing = Sharing(
-        tuple(sizes), tuple(values), tuple(f.kept for f in forwards), own,
-        tuple(f.forward_peak for f in forwards), tuple(f.save_peak for f in forwards),
-    )  # fmt: skip
+        tuple(sizes),
+        tuple(values),
+        tuple(f.retained for f in forwards),
+        own,
+        tuple(f.forward_peak for f in forwards),
+        tuple(f.save_peak for f in forwards),
+    )
     saved, saves_input, saves_output = list[int](), list[bool](), list[bool]()
     for number, f in enumerate(forwards, 1):
-        into, out, kept = {*values[number - 1]}, {*values[number]}, {*f.kept}
+        into, out, kept = {*values[number - 1]}, {*values[number]}, {*f.retained}
         # A part of a tuple may be kept. That part counts as `saved`, so it counts twice while the tuple is held.
         saves_output.append(bool(out) and out <= kept and not out & into)
         rest = kept - out if saves_output[-1] else kept
@@ -236,13 +240,20 @@ def _costs(
         saved.append(own[number - 1] + sum(sizes[n] for n in rest))
     leaves_behind = (a - b - s for a, b, s in zip(gradient, gradient[1:], saved, strict=False))
     return Costs(
-        forward, backward, tuple(output), tuple(gradient), tuple(saved), tuple(saves_input), tuple(saves_output),
+        forward,
+        backward,
+        tuple(output),
+        tuple(gradient),
+        tuple(saved),
+        tuple(saves_input),
+        tuple(saves_output),
         # A tensor that is handed on takes no new bytes, but is counted as if it did.
         tuple(max(f.forward_peak, size) for f, size in zip(forwards, output[1:], strict=True)),
         tuple(max(f.save_peak, size + s) for f, size, s in zip(forwards, output[1:], saved, strict=True)),
-        tuple(map(max, backward_peak, leaves_behind)), fixed,
+        tuple(map(max, backward_peak, leaves_behind)),
+        fixed,
         sharing=sharing if sharing.hands_on else None,
-    )  # fmt: skip
+    )
 
 
 class _Numbers:

@@ -237,13 +237,21 @@ class _Recorder(TorchFunctionMode):
             tensor.needs |= tensor.storage in written
         self.graph.calls.append(
             Call(
-                where, None if module is not None else function, where if module is not None else None, leaves, spec,
-                tuple(self._given(leaf, where, needs) for leaf in found), grad,
-                around if around != self.ambient else None, drawn,
-                written, decides, result if decides else None,
+                where,
+                None if module is not None else function,
+                where if module is not None else None,
+                leaves,
+                spec,
+                tuple(self._given(leaf, where, needs) for leaf in found),
+                grad,
+                around if around != self.ambient else None,
+                drawn,
+                written,
+                decides,
+                result if decides else None,
                 tuple(leaf.name.rpartition(".")[0] for leaf in leaves if isinstance(leaf, State)),
             )
-        )  # fmt: skip
+        )
         return result
 
     def _given(self, leaf: Any, where: str, needs: bool) -> int | None:

@@ -294,18 +294,25 @@ EXACT = equal(0.0, "the sentence says so of every case")
 
 
 def _row(
-    place: str, series: str, x: str, unit: str, measured: str, expects: Expectation | None = None, reason: str = "",
+    place: str,
+    series: str,
+    x: str,
+    unit: str,
+    measured: str,
+    expects: Expectation | None = None,
+    reason: str = "",
     **told: Any,
-) -> Published:  # fmt: skip
+) -> Published:
     return Published(
         place, series, x, unit, f"{HERE}:{measured}", told, 100.0, reason, expects=expects or upheld(EXACT)
-    )  # fmt: skip
+    )
 
 
 PLACE, FOUR, HOLDS = "§2.3.2, autograd", "4 operators", "% that hold"
 ROWS = (
-    _row(PLACE, "a loop and a branch", f"{DRAWN} drawn inputs", "% with the derivative of complex steps",
-         "control_flow"),
+    _row(
+        PLACE, "a loop and a branch", f"{DRAWN} drawn inputs", "% with the derivative of complex steps", "control_flow"
+    ),
     _row(PLACE, "is_leaf of x, y and z", FOUR, HOLDS, "leaves"),
     _row(PLACE, "grad_fn of z, called", FOUR, HOLDS, "backward_functions"),
     _row(PLACE, "next_functions", FOUR, HOLDS, "next_functions"),
@@ -313,21 +320,52 @@ ROWS = (
     _row(PLACE, "inputs kept without a copy", "a product's two", HOLDS, "handles"),
     _row(PLACE, "no pointer from a result to an input", "+ and −", HOLDS, "no_pointers"),
     _row(PLACE, "detach", FOUR, HOLDS, "detached"),
-    _row("§2.2.1, finite differences", "of a program with a loop and a branch, impossible", f"{DRAWN} drawn inputs",
-         "% without the derivative", "differences_fail",
-         refuted(equal(0.0, "'both these techniques require' a closed form"), instead=0.0),
-         "a difference needs two values of the program, and no formula"),
-    _row("§3.2.1, Listing 3.1", "as printed", "beside the clone, without an index", "% that install", "installed",
-         refuted(EXACT, instead=0.0),
-         "pip takes a name without a slash for a package of the index, where §3.2 says that there is none",
-         asked=LIBRARY),
-    _row("§3.2.1, Listing 3.1", "with ./ before the directory", "beside the clone, without an index", "% that install",
-         "installed", asked=f"./{LIBRARY}"),
+    _row(
+        "§2.2.1, finite differences",
+        "of a program with a loop and a branch, impossible",
+        f"{DRAWN} drawn inputs",
+        "% without the derivative",
+        "differences_fail",
+        refuted(equal(0.0, "'both these techniques require' a closed form"), instead=0.0),
+        "a difference needs two values of the program, and no formula",
+    ),
+    _row(
+        "§3.2.1, Listing 3.1",
+        "as printed",
+        "beside the clone, without an index",
+        "% that install",
+        "installed",
+        refuted(EXACT, instead=0.0),
+        "pip takes a name without a slash for a package of the index, where §3.2 says that there is none",
+        asked=LIBRARY,
+    ),
+    _row(
+        "§3.2.1, Listing 3.1",
+        "with ./ before the directory",
+        "beside the clone, without an index",
+        "% that install",
+        "installed",
+        asked=f"./{LIBRARY}",
+    ),
     _row("§3.2.4, no_grad", "nothing of a sweep is kept", FOUR, HOLDS, "untracked"),
-    _row("§3.2.4, no_grad", "a backward pass goes past f_k, not detached", FOUR, HOLDS, "reached",
-         refuted(EXACT, instead=0.0), "f_k, made without gradients, has no graph that a backward pass could follow"),
-    Published("§3.2.4, weak references", "gradients gone that f.grad holds", "a computed and an assigned one", "%",
-              f"{HERE}:weakly_held", {}, None,
-              "PyTorch of today keeps the Python object of a tensor that C++ holds. The thesis ran on 1.2.0, which did "
-              "not, and which no Python of today installs"),
-)  # fmt: skip
+    _row(
+        "§3.2.4, no_grad",
+        "a backward pass goes past f_k, not detached",
+        FOUR,
+        HOLDS,
+        "reached",
+        refuted(EXACT, instead=0.0),
+        "f_k, made without gradients, has no graph that a backward pass could follow",
+    ),
+    Published(
+        "§3.2.4, weak references",
+        "gradients gone that f.grad holds",
+        "a computed and an assigned one",
+        "%",
+        f"{HERE}:weakly_held",
+        {},
+        None,
+        "PyTorch of today keeps the Python object of a tensor that C++ holds. The thesis ran on 1.2.0, which did "
+        "not, and which no Python of today installs",
+    ),
+)

@@ -255,10 +255,13 @@ def trace(what: str) -> float:
 
     first, second = (2 + 1j * STEP, 5), (2, 5 + 1j * STEP)
     values: dict[str, Callable[[], float]] = {
-        "y": lambda: f(2, 5).real, "v_4": lambda: v_4(2, 5).real, "x_1": lambda: f(*first).imag / STEP,
-        "x_2": lambda: f(*second).imag / STEP, "v_-1 by v_2": lambda: product(*first).imag / STEP,
+        "y": lambda: f(2, 5).real,
+        "v_4": lambda: v_4(2, 5).real,
+        "x_1": lambda: f(*first).imag / STEP,
+        "x_2": lambda: f(*second).imag / STEP,
+        "v_-1 by v_2": lambda: product(*first).imag / STEP,
         "v_0 by v_3": lambda: sine(*second).imag / STEP,
-    }  # fmt: skip
+    }
     return values[what]()
 
 

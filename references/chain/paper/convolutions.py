@@ -72,10 +72,34 @@ def quotient(what: Literal["multiplications", "numbers"], over: Algorithm, under
 HERE = "gradgate.references.chain.paper.convolutions"
 PLACE, VARY = "§5.4.2, a 3 × 3 convolution", at_least("'large variation in space and time': by half")
 ROWS = (
-    Published(PLACE, "directly, by one product and by tiles", f"{DRAWN} drawn images", "% with equal outputs",
-              f"{HERE}:agree", {}, 100.0, expects=upheld(equal(0.0, "algorithms of the same convolution"))),
-    Published(PLACE, "multiplications", "directly over Winograd", "times", f"{HERE}:quotient",
-              {"what": "multiplications", "over": "direct"}, 1.5, expects=upheld(VARY)),
-    Published(PLACE, "numbers held", "one product over Winograd", "times", f"{HERE}:quotient",
-              {"what": "numbers", "over": "matrix"}, 1.5, expects=upheld(VARY)),
-)  # fmt: skip
+    Published(
+        PLACE,
+        "directly, by one product and by tiles",
+        f"{DRAWN} drawn images",
+        "% with equal outputs",
+        f"{HERE}:agree",
+        {},
+        100.0,
+        expects=upheld(equal(0.0, "algorithms of the same convolution")),
+    ),
+    Published(
+        PLACE,
+        "multiplications",
+        "directly over Winograd",
+        "times",
+        f"{HERE}:quotient",
+        {"what": "multiplications", "over": "direct"},
+        1.5,
+        expects=upheld(VARY),
+    ),
+    Published(
+        PLACE,
+        "numbers held",
+        "one product over Winograd",
+        "times",
+        f"{HERE}:quotient",
+        {"what": "numbers", "over": "matrix"},
+        1.5,
+        expects=upheld(VARY),
+    ),
+)

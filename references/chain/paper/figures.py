@@ -34,13 +34,18 @@ def random_costs(seed: int, longest: int = 5) -> Costs:
     gradient = [x if rng.random() < 0.8 else rng.randint(0, 6) for x in output]
     least = [max(0, gradient[n] - gradient[n + 1] - saved[n]) for n in range(N)]
     return Costs(
-        tuple(1 + f for f in sizes(N)), tuple(sizes(N)), tuple(output), tuple(gradient), tuple(saved),
-        tuple(rng.random() < 0.6 for _ in range(N)), tuple(rng.random() < 0.5 for _ in range(N)),
+        tuple(1 + f for f in sizes(N)),
+        tuple(sizes(N)),
+        tuple(output),
+        tuple(gradient),
+        tuple(saved),
+        tuple(rng.random() < 0.6 for _ in range(N)),
+        tuple(rng.random() < 0.5 for _ in range(N)),
         tuple(output[n + 1] + rng.choice((0, rng.randint(0, 6))) for n in range(N)),
         tuple(output[n + 1] + saved[n] + rng.choice((0, rng.randint(0, 6))) for n in range(N)),
         tuple(least[n] + rng.choice((0, rng.randint(0, 6))) for n in range(N)),
         rng.choice((0, 3)),
-    )  # fmt: skip
+    )
 
 
 def random_uniform_costs(seed: int, longest: int = 7) -> Costs:

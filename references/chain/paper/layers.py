@@ -26,7 +26,7 @@ def _costs(network: str) -> Costs:
     return rows.planned(network, BATCH)
 
 
-def kept(costs: Costs) -> list[int]:
+def recorded_bytes(costs: Costs) -> list[int]:
     """Bytes that the recording of each stage keeps alive, its input and output among them: f_l of §3.2.2."""
     return [
         costs.saved[n] + costs.saves_input[n] * costs.output[n] + costs.saves_output[n] * costs.output[n + 1]
@@ -42,7 +42,7 @@ def flops_spread(network: str) -> float:
 
 def bytes_spread(network: str) -> float:
     """Bytes that the largest recording keeps over the mean of all stages: 1 if they were uniform (Fig. 1.4)."""
-    sizes = kept(_costs(network))
+    sizes = recorded_bytes(_costs(network))
     return max(sizes) / statistics.mean(sizes)
 
 
@@ -107,15 +107,20 @@ def as_one(costs: Costs) -> Costs:
     sizes = (costs.output[0], *(saved + keeps * x + y for saved, keeps, x, y in each))
     bare = (0,) * costs.stages
     transient = [p - o for p, o in zip(costs.forward_peak, costs.output[1:], strict=True)]
-    recorded = [
-        p - o - s for p, o, s in zip(costs.save_peak, costs.output[1:], costs.saved, strict=True)
-    ]  # fmt: skip
+    recorded = [p - o - s for p, o, s in zip(costs.save_peak, costs.output[1:], costs.saved, strict=True)]
     return Costs(
-        costs.forward, costs.backward, sizes, costs.gradient, bare, (False,) * costs.stages, (True,) * costs.stages,
+        costs.forward,
+        costs.backward,
+        sizes,
+        costs.gradient,
+        bare,
+        (False,) * costs.stages,
+        (True,) * costs.stages,
         tuple(s + t for s, t in zip(sizes[1:], transient, strict=True)),
         tuple(s + t for s, t in zip(sizes[1:], recorded, strict=True)),
-        costs.backward_peak, costs.fixed,
-    )  # fmt: skip
+        costs.backward_peak,
+        costs.fixed,
+    )
 
 
 def as_one_budget(network: str) -> float:
@@ -135,7 +140,7 @@ def as_one_flops(network: str) -> float:
 def greedy(costs: Costs, limit: int) -> Schedule:
     """Chen's heuristic: stages join a segment until what they keep exceeds `limit`; each segment runs again once."""
     bounds, held = [0], 0
-    for n, size in enumerate(kept(costs)):
+    for n, size in enumerate(recorded_bytes(costs)):
         if held + size > limit and n > bounds[-1]:
             bounds.append(n)
             held = 0
@@ -147,7 +152,7 @@ def greedy(costs: Costs, limit: int) -> Schedule:
 
 
 def _limits(costs: Costs) -> list[int]:
-    sizes = kept(costs)
+    sizes = recorded_bytes(costs)
     return [max(sizes) + n * (sum(sizes) - max(sizes)) // 60 for n in range(60)]
 
 
@@ -245,7 +250,7 @@ def _seconds(network: str, profile: str) -> tuple[list[float], list[float]]:
     layers, x = rows.chain_of(network, BATCH, 224, device="meta")
     spent: dict[bool, list[float]] = {True: [], False: []}
 
-    def told(module: Any, given: Any, y: Any) -> None:
+    def add_stage(module: Any, given: Any, y: Any) -> None:
         flops, weights = 0.0, sum(p.nbytes for p in module.parameters())
         if is_convolution := isinstance(module, torch.nn.Conv2d):
             flops = 2.0 * y.numel() * module.weight[0].numel()
@@ -253,7 +258,7 @@ def _seconds(network: str, profile: str) -> tuple[list[float], list[float]]:
         spent[is_convolution].append(max(flops / device.peak["float32"], moved))
 
     leaves = [m for m in _modules(layers) if not isinstance(m, (torch.nn.Identity, networks.Loss))]
-    hooks = [m.register_forward_hook(told) for m in leaves]
+    hooks = [m.register_forward_hook(add_stage) for m in leaves]
     with torch.no_grad():
         for layer in layers[:-1]:
             x = layer(x)

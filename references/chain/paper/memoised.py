@@ -78,9 +78,10 @@ def quadratic_share(stages: int = 16, slots: int = 60) -> float:
     source, start = inspect.getsourcelines(_Tables.row)
     loop = next(n for n, line in enumerate(source) if line.strip().startswith("for j in"))
     carried = {
-        start + n for n, line in enumerate(source)
+        start + n
+        for n, line in enumerate(source)
         if n > loop and line.strip().startswith(("sweep", "quadratic =", "peak ="))
-    }  # fmt: skip
+    }
     codes = {_Tables.row.__code__: start + loop, _Tables.checkpoint.__code__: 0}
     counted = {True: 0, False: 0}
 

@@ -17,10 +17,15 @@ class Residual(nn.Module):
         super().__init__()
         outer = 4 * inner
         self.body = nn.Sequential(
-            nn.Conv2d(channels, inner, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(inplace=True),
-            nn.Conv2d(inner, inner, 3, stride, 1, bias=False), nn.BatchNorm2d(inner), nn.ReLU(inplace=True),
-            nn.Conv2d(inner, outer, 1, bias=False), nn.BatchNorm2d(outer),
-        )  # fmt: skip
+            nn.Conv2d(channels, inner, 1, bias=False),
+            nn.BatchNorm2d(inner),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(inner, inner, 3, stride, 1, bias=False),
+            nn.BatchNorm2d(inner),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(inner, outer, 1, bias=False),
+            nn.BatchNorm2d(outer),
+        )
         self.skip: nn.Module = nn.Identity()
         if stride != 1 or channels != outer:
             self.skip = nn.Sequential(nn.Conv2d(channels, outer, 1, stride, bias=False), nn.BatchNorm2d(outer))
@@ -36,9 +41,13 @@ class DenseLayer(nn.Module):
     def __init__(self, channels: int, growth: int) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.BatchNorm2d(channels), nn.ReLU(inplace=True), nn.Conv2d(channels, 4 * growth, 1, bias=False),
-            nn.BatchNorm2d(4 * growth), nn.ReLU(inplace=True), nn.Conv2d(4 * growth, growth, 3, 1, 1, bias=False),
-        )  # fmt: skip
+            nn.BatchNorm2d(channels),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(channels, 4 * growth, 1, bias=False),
+            nn.BatchNorm2d(4 * growth),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(4 * growth, growth, 3, 1, 1, bias=False),
+        )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """(batch, channels, h, w) -> (batch, channels + growth, h, w)."""
@@ -47,8 +56,11 @@ class DenseLayer(nn.Module):
 
 def _stem(width: int) -> list[nn.Module]:
     return [
-        nn.Conv2d(3, width, 7, 2, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
-    ]  # fmt: skip
+        nn.Conv2d(3, width, 7, 2, 3, bias=False),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.MaxPool2d(3, 2, 1),
+    ]
 
 
 def _end(channels: int, classes: int) -> list[nn.Module]:
@@ -75,8 +87,11 @@ def densenet121(classes: int = 1000, growth: int = 32) -> nn.Sequential:
             channels += growth
         if stage < 3:
             layers += [
-                nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, channels // 2, 1, bias=False), nn.AvgPool2d(2),
-            ]  # fmt: skip
+                nn.BatchNorm2d(channels),
+                nn.ReLU(),
+                nn.Conv2d(channels, channels // 2, 1, bias=False),
+                nn.AvgPool2d(2),
+            ]
             channels //= 2
     return nn.Sequential(*layers, nn.BatchNorm2d(channels), nn.ReLU(), *_end(channels, classes))
 

@@ -192,10 +192,11 @@ def _compiled(module: Any, share: float, x: Any) -> tuple[Callable[[Any], Any], 
             scopes.pop()
 
     backend = aot_autograd(
-        fw_compiler=interpreted, bw_compiler=interpreted,
+        fw_compiler=interpreted,
+        bw_compiler=interpreted,
         partition_fn=functools.partial(min_cut_rematerialization_partition, compiler="inductor"),
         keep_inference_input_mutations=True,  # running statistics are updated before backward saves what it needs
-    )  # fmt: skip
+    )
     torch._dynamo.reset()
     with config.patch(activation_memory_budget=share):
         compiled = torch.compile(module, backend=backend, fullgraph=True)

@@ -11,7 +11,15 @@ import functools
 import time
 from typing import Any
 
-from gradgate.references.chain.paper import autograd_facts, convolutions, peers, said, said_layers, tradeoff, wrapping
+from gradgate.references.chain.paper import (
+    autograd_facts,
+    convolutions,
+    peers,
+    said_layers,
+    text_figures,
+    tradeoff,
+    wrapping,
+)
 from gradgate.references.chain.problem import ChainSpec
 from gradgate.references.chain.schedules import classic
 from gradgate.references.chain.schedules.costs import Costs
@@ -236,9 +244,13 @@ HERE, DERIVED = "gradgate.references.chain.paper.rows", "gradgate.references.der
 SMALL = "a quarter of the channels, 16 images of 64 pixels"
 PROFILE = "nvidia-p100"
 PEERS = (
-    "checkpoint_sequential, √N segments", "torch.compile, memory budget 0.25", "torch.compile, memory budget 0.5",
-    "torch.compile, memory budget 0.75", "checkpoint-schedules, Revolve, 5", "rockmate",
-)  # fmt: skip
+    "checkpoint_sequential, √N segments",
+    "torch.compile, memory budget 0.25",
+    "torch.compile, memory budget 0.5",
+    "torch.compile, memory budget 0.75",
+    "checkpoint-schedules, Revolve, 5",
+    "rockmate",
+)
 BELOW_STAGES = (
     "the compiler chooses single operations, our solver whole stages: norms, activations and copies that the compiler "
     "runs again count as no FLOPs"
@@ -251,19 +263,26 @@ def _drawings() -> list[Published]:
     return [
         Published(place, "√N segments", "9 stages", "", f"{HERE}:sqrt_drawing"),
         Published(
-            place, "precise DP", "ResNet-50, 224 pixels, batch 32, a quarter of plain backprop's peak", "",
+            place,
+            "precise DP",
+            "ResNet-50, 224 pixels, batch 32, a quarter of plain backprop's peak",
+            "",
             f"{HERE}:resnet_drawing",
         ),
-    ]  # fmt: skip
+    ]
 
 
 SMALLEST = upheld(equal(0.01, "slots of just under 1 MB are the origin, and slots of half a MB cost as much"))
 LITTLE = upheld(equal(0.01, "'little over 1%' of compute, to a percent"))
 LARGEST = unexplained(equal(0.05, "1235 to 1900 ms are two numbers of three digits, read off a plot"), instead=1.033)
 BUCKETS = {
-    0.5: (None, ""), 1: ((1.0, SMALLEST), "26 minutes"), 2: (None, ""), 5: ((1.01, LITTLE), "7 minutes"),
-    10: (None, ""), 25: ((1.53, LARGEST), "under a minute"),
-}  # fmt: skip
+    0.5: (None, ""),
+    1: ((1.0, SMALLEST), "26 minutes"),
+    2: (None, ""),
+    5: ((1.01, LITTLE), "7 minutes"),
+    10: (None, ""),
+    25: ((1.53, LARGEST), "under a minute"),
+}
 """Megabytes of a slot -> compute with its expectation, and the solver's time, as far as they are printed."""
 COARSE = (
     "tried: budgets from 15% to 50% of plain backprop's peak (the thesis states none) give 1.03 to 1.12 times; lower "
@@ -279,11 +298,28 @@ def _figure_4_2() -> list[Published]:
         told = {"megabytes": size}
         printed, expects = cost or (None, None)
         rows += [
-            Published(place, f"compute, {budget}", size, "times", f"{HERE}:bucket_cost", told, printed,
-                      COARSE if size == 25 else "", expects=expects),
-            Published(f"{place}: solver", "seconds", size, "s", f"{HERE}:bucket_seconds", told, None,
-                      f"printed are {seconds}; {FASTER}" if seconds else ""),
-        ]  # fmt: skip
+            Published(
+                place,
+                f"compute, {budget}",
+                size,
+                "times",
+                f"{HERE}:bucket_cost",
+                told,
+                printed,
+                COARSE if size == 25 else "",
+                expects=expects,
+            ),
+            Published(
+                f"{place}: solver",
+                "seconds",
+                size,
+                "s",
+                f"{HERE}:bucket_seconds",
+                told,
+                None,
+                f"printed are {seconds}; {FASTER}" if seconds else "",
+            ),
+        ]
     quotient = {"over": f"{place}: solver / seconds / 5", "under": f"{place}: solver / seconds / 1", "take": "last"}
     rows.append(
         Published(
@@ -330,8 +366,10 @@ def _four_ways() -> list[Published]:
                 for memory in (False, True):
                     series = f"{'uniform' if compute else 'measured'} compute, {'uniform' if memory else 'measured'} "
                     told = {"network": network, "share": share, "uniform_compute": compute, "uniform_memory": memory}
-                    for what, unit, name in (("FLOPs", "times plain backprop's", "way_flops"),
-                                             ("peak", "times the budget", "way_peak")):  # fmt: skip
+                    for what, unit, name in (
+                        ("FLOPs", "times plain backprop's", "way_flops"),
+                        ("peak", "times the budget", "way_peak"),
+                    ):
                         place = f"§4.3, executed: {what} of {network}, {SMALL}"
                         rows.append(Published(place, series + "memory", share, unit, f"{HERE}:{name}", told))
     return sorted(rows, key=lambda row: row.place)
@@ -391,28 +429,61 @@ def _side_by_side() -> list[Published]:
             rows += [
                 Published(place, "peak measured", name, "times plain backprop's", f"{HERE}:peer_peak", told),
                 Published(place, "FLOPs measured", name, "times plain backprop's", f"{HERE}:peer_flops", told),
-                Published(place, "FLOPs of precise DP within that peak", name, "times plain backprop's",
-                          f"{HERE}:ours_at_peer", told, None, reason),
-            ]  # fmt: skip
+                Published(
+                    place,
+                    "FLOPs of precise DP within that peak",
+                    name,
+                    "times plain backprop's",
+                    f"{HERE}:ours_at_peer",
+                    told,
+                    None,
+                    reason,
+                ),
+            ]
     for name in JAX_PEERS:
         place, told = f"Side by side: JAX, 24 varied layers, {PROFILE}", {"name": name, "profile": PROFILE}
         rows += [
             Published(place, "temporary bytes", name, "times plain backprop's", f"{HERE}:jax_peak", told),
             Published(place, "FLOPs", name, "times plain backprop's", f"{HERE}:jax_flops", told),
-            Published(place, "FLOPs of precise DP within those bytes", name, "times plain backprop's",
-                      f"{HERE}:ours_at_jax", told),
-        ]  # fmt: skip
+            Published(
+                place,
+                "FLOPs of precise DP within those bytes",
+                name,
+                "times plain backprop's",
+                f"{HERE}:ours_at_jax",
+                told,
+            ),
+        ]
     for package in ("checkpoint-schedules", "pyrevolve"):
         for stages, values in ((10, 3), (100, 5), (200, 12)):
             series, x = f"ours over {package}", f"{stages} stages, {values} values"
             asked: dict[str, Any] = {"package": package, "stages": stages, "values": values}
-            rows.append(Published("Forwards of REVOLVE", series, x, "times", f"{HERE}:revolve_ratio", asked, 1.0,
-                                  expects=upheld(equal(0.0, "numbers of forwards are whole"))))  # fmt: skip
+            rows.append(
+                Published(
+                    "Forwards of REVOLVE",
+                    series,
+                    x,
+                    "times",
+                    f"{HERE}:revolve_ratio",
+                    asked,
+                    1.0,
+                    expects=upheld(equal(0.0, "numbers of forwards are whole")),
+                )
+            )
     return rows
 
 
 PUBLISHED = (
-    *said.ROWS, *said_layers.ROWS, *autograd_facts.ROWS, *wrapping.ROWS, *_drawings(), *tradeoff.ROWS,
-    *convolutions.ROWS, *_figure_4_2(), *_figure_4_3(),
-    *_four_ways(), *_better_than_uniform(), *_side_by_side(),
-)  # fmt: skip
+    *text_figures.ROWS,
+    *said_layers.ROWS,
+    *autograd_facts.ROWS,
+    *wrapping.ROWS,
+    *_drawings(),
+    *tradeoff.ROWS,
+    *convolutions.ROWS,
+    *_figure_4_2(),
+    *_figure_4_3(),
+    *_four_ways(),
+    *_better_than_uniform(),
+    *_side_by_side(),
+)

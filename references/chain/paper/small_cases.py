@@ -193,7 +193,7 @@ def nested_bytes(deepest: int = 4) -> float:
 
     x = torch.ones(1024, requires_grad=True)
 
-    def kept(depth: int) -> int:
+    def live_bytes(depth: int) -> int:
         run: Callable[[Any], Any] = torch.sin
         for _ in range(depth):
             run = functools.partial(checkpoint, run, use_reentrant=True)
@@ -205,7 +205,7 @@ def nested_bytes(deepest: int = 4) -> float:
             del z
         return held
 
-    return kept(deepest) / kept(1)
+    return live_bytes(deepest) / live_bytes(1)
 
 
 Graph = Mapping[str, Collection[str]]
@@ -224,9 +224,10 @@ NODES: dict[str, tuple[Graph, tuple[frozenset[str], ...]]] = {
     "ends of branches": (MERGE, tuple(map(frozenset, ({"x"}, {"end"})))),
     "single nodes of branches": (MERGE, tuple(map(frozenset, ({"a"}, {"b"}, {"c"}, {"d"})))),
     "one node of each branch": (
-        MERGE, tuple(map(frozenset, ({"a", "b"}, {"a", "d"}, {"c", "b"}, {"c", "d"}))),
+        MERGE,
+        tuple(map(frozenset, ({"a", "b"}, {"a", "d"}, {"c", "b"}, {"c", "d"}))),
     ),
-}  # fmt: skip
+}
 """Kind -> its graph, and the sets of nodes that are tried as checkpoints."""
 
 

@@ -114,70 +114,145 @@ def _rows() -> list[Published]:
         x = f"N = {N}, other sizes of the tensors, and each misprint alone"
         rows.append(Published(place, "tried", x, "", f"{HERE}:readings", {"stages": N}))
     rows += [
-        Published(place, "least slots of at most one recomputation", x, "slots", f"{HERE}:corner", {"stages": N},
-                  printed, expects=upheld(equal(0.15, f"{READ}; {words}")))
-        for N, printed, x, words in (
-            (20, 9.0, "N = 20, the corner", "'about m = 9'"), (40, 11.0, "N = 40, the corner", "'just over 10'")
+        Published(
+            place,
+            "least slots of at most one recomputation",
+            x,
+            "slots",
+            f"{HERE}:corner",
+            {"stages": N},
+            printed,
+            expects=upheld(equal(0.15, f"{READ}; {words}")),
         )
-    ]  # fmt: skip
+        for N, printed, x, words in (
+            (20, 9.0, "N = 20, the corner", "'about m = 9'"),
+            (40, 11.0, "N = 40, the corner", "'just over 10'"),
+        )
+    ]
     rows.append(
         Published(
-            place, "least slots of at most one recomputation", "N = 100 to 10,000", "power of N",
-            f"{HERE}:corner_growth", {"few": 100, "many": 10_000}, 0.5,
+            place,
+            "least slots of at most one recomputation",
+            "N = 100 to 10,000",
+            "power of N",
+            f"{HERE}:corner_growth",
+            {"few": 100, "many": 10_000},
+            0.5,
             expects=upheld(equal(0.05, "'consistent with Chen's Θ(√N)'")),
         )
-    )  # fmt: skip
+    )
     return [
         *rows,
         Published(
-            place, "Alg. 3.4 corrected", "N = 20, 40 to 10 slots", more, f"{HERE}:solver_overhead",
-            {"stages": 20, "few": 10, "many": 40}, 38.0, tried, expects=unexplained(equal(0.1, READ), instead=31.7),
+            place,
+            "Alg. 3.4 corrected",
+            "N = 20, 40 to 10 slots",
+            more,
+            f"{HERE}:solver_overhead",
+            {"stages": 20, "few": 10, "many": 40},
+            38.0,
+            tried,
+            expects=unexplained(equal(0.1, READ), instead=31.7),
         ),
         Published(
-            place, "least compute", "N = 20, 9 slots", "extra forward passes", f"{HERE}:extra_forwards",
-            {"stages": 20, "slots": 9}, 1.0,
+            place,
+            "least compute",
+            "N = 20, 9 slots",
+            "extra forward passes",
+            f"{HERE}:extra_forwards",
+            {"stages": 20, "slots": 9},
+            1.0,
             expects=upheld(at_most("§4.1: 2√20 ≈ 9 slots are Chen's optimum, of one recomputation")),
         ),
         Published(
-            place, "least compute", "N = 20, least slots without recomputation", "slots", f"{HERE}:slots_within",
-            {"stages": 20, "percent": 0.0}, 40.0, full, expects=refuted(equal(0.1, READ), instead=23),
+            place,
+            "least compute",
+            "N = 20, least slots without recomputation",
+            "slots",
+            f"{HERE}:slots_within",
+            {"stages": 20, "percent": 0.0},
+            40.0,
+            full,
+            expects=refuted(equal(0.1, READ), instead=23),
         ),
         Published(
-            place, "least compute", "N = 40, 60 slots", "operations", f"{HERE}:least", {"stages": 40, "slots": 60},
-            100.0, full, expects=refuted(equal(0.1, f"{READ}; 'just under 100'"), instead=81),
+            place,
+            "least compute",
+            "N = 40, 60 slots",
+            "operations",
+            f"{HERE}:least",
+            {"stages": 40, "slots": 60},
+            100.0,
+            full,
+            expects=refuted(equal(0.1, f"{READ}; 'just under 100'"), instead=81),
         ),
         Published(
-            place, "least compute", "N = 40, least slots within 30% of 60 slots", "slots", f"{HERE}:slots_within",
-            {"stages": 40, "percent": 30.0}, 11.0, floor,
+            place,
+            "least compute",
+            "N = 40, least slots within 30% of 60 slots",
+            "slots",
+            f"{HERE}:slots_within",
+            {"stages": 40, "percent": 30.0},
+            11.0,
+            floor,
             expects=refuted(equal(0.2, f"{READ}; 'just over 10'"), instead=19),
         ),
         Published(
-            place, "least compute", "N = 100, 60 to 24 slots", more, f"{HERE}:overhead",
-            {"stages": 100, "few": 24, "many": 60}, None,
+            place,
+            "least compute",
+            "N = 100, 60 to 24 slots",
+            more,
+            f"{HERE}:overhead",
+            {"stages": 100, "few": 24, "many": 60},
+            None,
             "36 of 244 operations, which the axis of the figure, up to 5,151 operations, hardly shows",
         ),
         *(
             Published(
-                "§4.1, slots taken away", f"{many} to {few} slots", "as printed", "%", f"{HERE}:reduction",
-                {"few": few, "many": many}, printed, reason, expects=expects,
+                "§4.1, slots taken away",
+                f"{many} to {few} slots",
+                "as printed",
+                "%",
+                f"{HERE}:reduction",
+                {"few": few, "many": many},
+                printed,
+                reason,
+                expects=expects,
             )
             for few, many, printed, reason, expects in (
-                (10, 40, 60.0, "a slip of arithmetic: 25 to 10 slots would be 60%",
-                 refuted(equal(0.05, "a percentage of two printed numbers"), instead=75.0)),
+                (
+                    10,
+                    40,
+                    60.0,
+                    "a slip of arithmetic: 25 to 10 slots would be 60%",
+                    refuted(equal(0.05, "a percentage of two printed numbers"), instead=75.0),
+                ),
                 (24, 60, 60.0, "", upheld(equal(0.05, "a percentage of two printed numbers"))),
                 (10, 60, 83.0, "", upheld(equal(0.05, "a percentage of two printed numbers"))),
             )
         ),
         Published(
-            place, "rise of the curve", "N = 100, 60 to 24 slots", "% of its height", f"{HERE}:visible",
-            {"stages": 100, "few": 24, "many": 60}, 1.0,
+            place,
+            "rise of the curve",
+            "N = 100, 60 to 24 slots",
+            "% of its height",
+            f"{HERE}:visible",
+            {"stages": 100, "few": 24, "many": 60},
+            1.0,
             expects=upheld(at_most("'hardly any visible effect': less than a hundredth of the axis")),
         ),
         Published(
-            place, "least compute", "N = 100, 60 to 10 slots", more, f"{HERE}:overhead",
-            {"stages": 100, "few": 10, "many": 60}, 40.0, floor, expects=refuted(equal(0.1, READ), instead=47.1),
+            place,
+            "least compute",
+            "N = 100, 60 to 10 slots",
+            more,
+            f"{HERE}:overhead",
+            {"stages": 100, "few": 10, "many": 60},
+            40.0,
+            floor,
+            expects=refuted(equal(0.1, READ), instead=47.1),
         ),
-    ]  # fmt: skip
+    ]
 
 
 ROWS = tuple(_rows())

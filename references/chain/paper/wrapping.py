@@ -138,23 +138,70 @@ NONE = equal(0.0, "'to my knowledge, impossible with PyTorch': no schedule")
 
 
 def _row(
-    place: str, series: str, x: str, unit: str, measured: str, printed: float, expects: Expectation, reason: str = "",
+    place: str,
+    series: str,
+    x: str,
+    unit: str,
+    measured: str,
+    printed: float,
+    expects: Expectation,
+    reason: str = "",
     **told: Any,
-) -> Published:  # fmt: skip
+) -> Published:
     return Published(place, series, x, unit, f"{HERE}:{measured}", told, printed, reason, expects=expects)
 
 
 CHAIN, CASES = f"{LAYERS} layers, torch.utils.checkpoint", "% of the layers"
 ROWS = (
-    _row("§3.2.3, a wrapped layer", "k: f_{k−1} is kept and f_k made again", CHAIN, CASES, "wrapped", 100.0,
-         upheld(EXACT), which="k"),
-    _row("§3.2.3, a wrapped layer", "k + 1: f_k is kept and f_{k+1} made again", CHAIN, CASES, "wrapped", 100.0,
-         upheld(EXACT), which="k + 1"),
-    _row("§3.2.3, a wrapped layer's output", "freed, where layers save their outputs", CHAIN, CASES, "freed", 100.0,
-         upheld(EXACT), operation="tanh"),
-    _row("§3.2.3, a wrapped layer's output", "freed, where layers save their inputs", CHAIN, CASES, "freed", 100.0,
-         refuted(EXACT, instead=0.0), "it is the input of the next layer, which saves it", operation="sin"),
-    _row("§5.1, recomputation by .backward()", "inside a larger model, nothing detached", "4 schedules, 15 layers",
-         "% with plain backprop's gradient", "by_backward", 0.0, refuted(NONE, instead=100.0),
-         "an autograd function can wrap the whole chain, and run its schedule in its own backward"),
-)  # fmt: skip
+    _row(
+        "§3.2.3, a wrapped layer",
+        "k: f_{k−1} is kept and f_k made again",
+        CHAIN,
+        CASES,
+        "wrapped",
+        100.0,
+        upheld(EXACT),
+        which="k",
+    ),
+    _row(
+        "§3.2.3, a wrapped layer",
+        "k + 1: f_k is kept and f_{k+1} made again",
+        CHAIN,
+        CASES,
+        "wrapped",
+        100.0,
+        upheld(EXACT),
+        which="k + 1",
+    ),
+    _row(
+        "§3.2.3, a wrapped layer's output",
+        "freed, where layers save their outputs",
+        CHAIN,
+        CASES,
+        "freed",
+        100.0,
+        upheld(EXACT),
+        operation="tanh",
+    ),
+    _row(
+        "§3.2.3, a wrapped layer's output",
+        "freed, where layers save their inputs",
+        CHAIN,
+        CASES,
+        "freed",
+        100.0,
+        refuted(EXACT, instead=0.0),
+        "it is the input of the next layer, which saves it",
+        operation="sin",
+    ),
+    _row(
+        "§5.1, recomputation by .backward()",
+        "inside a larger model, nothing detached",
+        "4 schedules, 15 layers",
+        "% with plain backprop's gradient",
+        "by_backward",
+        0.0,
+        refuted(NONE, instead=100.0),
+        "an autograd function can wrap the whole chain, and run its schedule in its own backward",
+    ),
+)

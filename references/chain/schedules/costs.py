@@ -172,10 +172,17 @@ class Costs:
         saved = [0] * stages if saved is None else saved
         gradient = output if gradient is None else gradient
         return cls(
-            tuple(forward), tuple(backward), tuple(output), tuple(gradient), tuple(saved),
-            (saves_input,) * stages, (saves_output,) * stages,
-            tuple(output[1:]), tuple(a + b for a, b in zip(output[1:], saved, strict=False)), tuple(gradient[:-1]),
-        )  # fmt: skip
+            tuple(forward),
+            tuple(backward),
+            tuple(output),
+            tuple(gradient),
+            tuple(saved),
+            (saves_input,) * stages,
+            (saves_output,) * stages,
+            tuple(output[1:]),
+            tuple(a + b for a, b in zip(output[1:], saved, strict=False)),
+            tuple(gradient[:-1]),
+        )
 
     @classmethod
     def uniform(cls, stages: int) -> Costs:

@@ -23,7 +23,7 @@ from gradgate.references.invertible.in_jax.phases import (
     input_gradient_reverse,
     links,
     walk,
-)  # fmt: skip
+)
 from gradgate.references.invertible.inverse_products import advance_by
 from gradgate.references.invertible.problem import InvertibleProblem
 

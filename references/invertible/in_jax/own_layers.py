@@ -42,9 +42,14 @@ class InvertibleLayer:
 
 
 def invertible_layer(
-    forward: Function, inverse: Function | None = None, vijp: Function | None = None, *, random: bool = False,
-    stateful: bool = False, log_det: Function | None = None,
-) -> InvertibleLayer:  # fmt: skip
+    forward: Function,
+    inverse: Function | None = None,
+    vijp: Function | None = None,
+    *,
+    random: bool = False,
+    stateful: bool = False,
+    log_det: Function | None = None,
+) -> InvertibleLayer:
     """A layer of the user's own for `invertible_sequential`.
 
     Args:
@@ -141,7 +146,7 @@ class Bound(Chained):
     def __init__(self, layer: InvertibleLayer, name: str, key: Any, state: Any) -> None:
         self.layer, self.name, self.key, self.state = layer, name, key, state
         self.after: Any = state
-        self.kept: Any = None
+        self.saved: Any = None
 
     @property
     def hands_over(self) -> bool:
@@ -187,7 +192,7 @@ class Bound(Chained):
             NotInvertible: there is no inverse.
         """
         if self.hands_over:
-            return self.kept
+            return self.saved
         if self.layer.inverse is None:
             raise NotInvertible(f"{self.name} has no inverse")
         return self._array(

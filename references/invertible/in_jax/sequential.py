@@ -97,7 +97,7 @@ def invertible_sequential(
         if method == "reversible":
             for i, layer, _ in chain:
                 if isinstance(layer, Bound):
-                    layer.kept = inputs.get(i)
+                    layer.saved = inputs.get(i)
             _, dx, grads = finished(retreats(jax.vjp, chain, end, h))
         else:
             dx, handed = pulled(chain, dict(graphs), h) if graphs else (_by_jvps(chain, end, h), {})
@@ -124,9 +124,14 @@ def invertible_sequential(
 
 
 def check_inverse(
-    layers: Sequence[InvertibleLayer], params: Sequence[Tree], x: Any, *, key: Any = None, state: Any = None,
+    layers: Sequence[InvertibleLayer],
+    params: Sequence[Tree],
+    x: Any,
+    *,
+    key: Any = None,
+    state: Any = None,
     digits: float = 0.5,
-) -> float:  # fmt: skip
+) -> float:
     """Run every layer and its inverse at its own input, and compare.
 
     Args:

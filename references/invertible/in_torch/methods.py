@@ -26,7 +26,7 @@ from gradgate.references.invertible.in_torch.phases import (
     links,
     stacked,
     walk,
-)  # fmt: skip
+)
 from gradgate.references.invertible.inverse_products import advance_by
 from gradgate.references.invertible.problem import InvertibleProblem
 

@@ -144,9 +144,13 @@ def stacked(problem: InvertibleProblem, parts: Iterator[Tree], d_head: Tree) -> 
 
 
 def components(
-    function: Callable[[torch.Tensor], torch.Tensor], at: torch.Tensor, size: int, tangents: int,
-    direction: Callable[[torch.Tensor], torch.Tensor], slope: Slope | None = None,
-) -> torch.Tensor:  # fmt: skip
+    function: Callable[[torch.Tensor], torch.Tensor],
+    at: torch.Tensor,
+    size: int,
+    tangents: int,
+    direction: Callable[[torch.Tensor], torch.Tensor],
+    slope: Slope | None = None,
+) -> torch.Tensor:
     """JVPs of `function` along the directions of the `size` unit vectors, stacked on axis 0.
 
     `tangents` of them are pushed forward together by `torch.func.vmap`; with `slope`, which computes one JVP, they are

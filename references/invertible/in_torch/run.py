@@ -37,9 +37,14 @@ class Run:
     """
 
     def __init__(
-        self, steps: Sequence[Any], method: str, order: list[int], names: dict[int, str],
-        visit: Callable[[dict[str, torch.Tensor]], None] | None, coupled: bool,
-    ) -> None:  # fmt: skip
+        self,
+        steps: Sequence[Any],
+        method: str,
+        order: list[int],
+        names: dict[int, str],
+        visit: Callable[[dict[str, torch.Tensor]], None] | None,
+        coupled: bool,
+    ) -> None:
         self.steps, self.method, self.order, self.names = steps, method, order, names
         self.visit, self.coupled, self.check = visit, coupled, False
         trees = [_pytree.tree_flatten(step.parameters) for step in steps]
@@ -56,14 +61,14 @@ class Run:
         else:
             for step in self.steps:
                 if step.hands_over:
-                    step.kept = x
+                    step.saved = x
                 x = step(None, x)
         if self.check:
             self._check(chain, start)
-        kept = [step.kept for step in self.steps if step.hands_over and step.kept is not None]
+        kept = [step.saved for step in self.steps if step.hands_over and step.saved is not None]
         for step in self.steps:
             if step.hands_over:
-                step.kept = None  # autograd keeps it, and sees whether it is overwritten
+                step.saved = None  # autograd keeps it, and sees whether it is overwritten
         x = x.view_as(x) if x is start else x
         return x, [x if self.method == "reversible" else start, *kept]
 
@@ -81,7 +86,7 @@ class Run:
     def _reversed(self, chain: list[Link], kept: Sequence[torch.Tensor], h: torch.Tensor) -> tuple[Any, list[Any]]:
         keepers = [step for step in self.steps if step.hands_over]
         for step, tensor in zip(keepers, kept[1:], strict=True):
-            step.kept = tensor
+            step.saved = tensor
         last: list[torch.Tensor] = []
 
         def walk() -> Iterator[Any]:
@@ -90,7 +95,7 @@ class Run:
 
         grads = self._delivered(walk())
         for step in keepers:
-            step.kept = None
+            step.saved = None
         return last[0], grads
 
     def _input_gradient(self, chain: list[Link], x: torch.Tensor, h: torch.Tensor) -> tuple[torch.Tensor, Any]:

@@ -75,9 +75,13 @@ class InvertibleSequential(nn.Module):
     """
 
     def __init__(
-        self, *layers: nn.Module, method: str = "reversible", check: bool = True, visit: Visit | None = None,
+        self,
+        *layers: nn.Module,
+        method: str = "reversible",
+        check: bool = True,
+        visit: Visit | None = None,
         coupled: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         if method not in METHODS:
             raise unknown("method", str(method), METHODS)

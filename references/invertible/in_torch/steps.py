@@ -109,7 +109,7 @@ class KeptStep(ModuleStep):
 
     def __init__(self, module: nn.Module, name: str) -> None:
         super().__init__(module, name)
-        self.kept: torch.Tensor | None = None
+        self.saved: torch.Tensor | None = None
 
     @property
     def hands_over(self) -> bool:
@@ -118,7 +118,7 @@ class KeptStep(ModuleStep):
 
     def inverse(self, p: Tree, y: Any) -> Any:
         """The input that was kept."""
-        return self.kept
+        return self.saved
 
     def handed(self, kept: Tree, h: Any) -> Tree:
         """H itself."""

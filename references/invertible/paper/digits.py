@@ -43,9 +43,20 @@ def digits(channels: int) -> tuple[Any, Any]:
 def network(seed: int, scale: float, layers: int = 3) -> InvertibleSpec:
     """The Spec of the network of one start; `scale` is that of weights and of batch norm's gain."""
     return InvertibleSpec(
-        dtype="float32", unit="additive tanh", layers=layers, blocks=2, side=8, channels=4, batch=64,
-        residual="patches", activation="relu", norm="batch", classes=10, scale=scale, seed=seed,
-    )  # fmt: skip
+        dtype="float32",
+        unit="additive tanh",
+        layers=layers,
+        blocks=2,
+        side=8,
+        channels=4,
+        batch=64,
+        residual="patches",
+        activation="relu",
+        norm="batch",
+        classes=10,
+        scale=scale,
+        seed=seed,
+    )
 
 
 def curves(method: str, scale: float = 0.3, steps: int = 400, seeds: int = SEEDS) -> dict[str, Any]:
@@ -61,9 +72,13 @@ def curves(method: str, scale: float = 0.3, steps: int = 400, seeds: int = SEEDS
     finite = np.isfinite(error)
     middle = [float(np.median(row[ok])) if ok.any() else None for row, ok in zip(error, finite, strict=True)]
     return {
-        "step": list(range(0, steps, EVERY)), "accuracy": accuracy.mean(1).tolist(), "spread": accuracy.std(1).tolist(),
-        "error": middle, "drifted": (finite & (error >= LOST)).sum(1).tolist(), "overflowed": (~finite).sum(1).tolist(),
-    }  # fmt: skip
+        "step": list(range(0, steps, EVERY)),
+        "accuracy": accuracy.mean(1).tolist(),
+        "spread": accuracy.std(1).tolist(),
+        "error": middle,
+        "drifted": (finite & (error >= LOST)).sum(1).tolist(),
+        "overflowed": (~finite).sum(1).tolist(),
+    }
 
 
 def final_accuracy(method: str, scale: float = 0.3, steps: int = 400, seeds: int = SEEDS) -> float:

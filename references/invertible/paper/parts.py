@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradgate.references.invertible.paper.rows import PROFILE, bytes_of, measured, revnet
+from gradgate.references.invertible.paper.compiled import measured
+from gradgate.references.invertible.paper.rows import PROFILE, bytes_of, revnet
 from gradgate.references.invertible.problem import InvertibleSpec
 
 SMALL = InvertibleSpec(dtype="float32", channels=16, batch=64, activation="relu")

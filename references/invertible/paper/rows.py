@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any
 
 from gradgate.references.invertible.paper import said_sizes
-from gradgate.references.invertible.paper.said import SAID
+from gradgate.references.invertible.paper.compiled import measured as measured
+from gradgate.references.invertible.paper.text_figures import SAID
 from gradgate.references.invertible.problem import InvertibleSpec
 from gradgate.references.published import Published, equal, unexplained, upheld
 
@@ -23,9 +24,18 @@ PROFILE = "nvidia-a4500"
 def revnet(channels: int, layers: int, **fields: Any) -> InvertibleSpec:
     """The Spec of §6.1's network, some fields replaced."""
     chosen: dict[str, Any] = {
-        "dtype": "float32", "unit": "additive", "residual": "conv", "activation": "relu", "norm": "batch", "side": 32,
-        "channels": channels, "blocks": 3, "layers": layers, "batch": 512, "classes": 10,
-    }  # fmt: skip
+        "dtype": "float32",
+        "unit": "additive",
+        "residual": "conv",
+        "activation": "relu",
+        "norm": "batch",
+        "side": 32,
+        "channels": channels,
+        "blocks": 3,
+        "layers": layers,
+        "batch": 512,
+        "classes": 10,
+    }
     return InvertibleSpec(**chosen | fields)
 
 
@@ -165,20 +175,6 @@ def _bytes(program: Callable[..., Any], spec: InvertibleSpec, profile: str) -> i
     return int(measured(program, (shapes(spec),), profile).required_bytes)
 
 
-def measured(program: Callable[..., Any], arguments: tuple[Any, ...], profile: str, **more: Any) -> Any:
-    """What a profile's compiler says of a program.
-
-    Raises:
-        LookupError: it gives no bytes; says why.
-    """
-    from gradgate.hw_profiles.compile import measure
-
-    found = measure(program, arguments, profile, **more)
-    if found.required_bytes is None:
-        raise LookupError(f"{profile}: {found.reason}")
-    return found
-
-
 HERE = "gradgate.references.invertible.paper.rows"
 DIGITS = "gradgate.references.invertible.paper.digits"
 STEPS = "gradgate.references.invertible.paper.steps"
@@ -188,13 +184,17 @@ METHODS = ("backprop", "forward", "projected_forward", "reversible", "moonwalk",
 def _memory() -> list[Published]:
     return [
         Published(
-            place, f"{channels} channels, {method}", layers, "B", f"{HERE}:bytes_of",
+            place,
+            f"{channels} channels, {method}",
+            layers,
+            "B",
+            f"{HERE}:bytes_of",
             {"method": method, "channels": channels, "layers": layers},
         )
         for place, channels in (("Fig. 1", 8), ("Fig. 2", 18))
         for method in METHODS
         for layers in (1, 3, 5, 10)
-    ]  # fmt: skip
+    ]
 
 
 PROCESS = "printed is what nvidia-smi shows of a process, compiler and allocator in it; ours is what the program needs"
@@ -207,22 +207,40 @@ def _ratios() -> list[Published]:
     one = "the activations of one layer stay, whatever L; " + process
     shares = [
         ("moonwalk", 8, 50.0, one.format(361), unexplained(twofold, 21.7)),
-        ("moonwalk_mixed", 8, 50.0, "4 of backprop's 9 bytes per coupling, pixel and channel of a half, and what does "
-         "not grow with L", upheld(twofold)),
+        (
+            "moonwalk_mixed",
+            8,
+            50.0,
+            "4 of backprop's 9 bytes per coupling, pixel and channel of a half, and what does not grow with L",
+            upheld(twofold),
+        ),
         ("reversible", 8, 50.0, one.format(444), unexplained(twofold, 15.23)),
-        ("projected_forward", 8, 100 / 2.4, f"one layer's activations and tangents stay; {process.format(272)}",
-         unexplained(equal(0.05, "printed as 2.4 times"), 16.81)),
+        (
+            "projected_forward",
+            8,
+            100 / 2.4,
+            f"one layer's activations and tangents stay; {process.format(272)}",
+            unexplained(equal(0.05, "printed as 2.4 times"), 16.81),
+        ),
         ("moonwalk_mixed", 18, None, "the same 4 of 9: the share does not depend on the channels", None),
-        ("moonwalk", 18, None, "", None), ("projected_forward", 18, None, "", None),
-    ]  # fmt: skip
+        ("moonwalk", 18, None, "", None),
+        ("projected_forward", 18, None, "", None),
+    ]
     return [
         Published(
-            f"Fig. {1 if channels == 8 else 2}, share", f"{channels} channels", method, "% of backprop",
-            f"{HERE}:share_of", {"method": method, "channels": channels}, printed, reason,
-            expects=expects, unlike=PROCESS if printed else "",
+            f"Fig. {1 if channels == 8 else 2}, share",
+            f"{channels} channels",
+            method,
+            "% of backprop",
+            f"{HERE}:share_of",
+            {"method": method, "channels": channels},
+            printed,
+            reason,
+            expects=expects,
+            unlike=PROCESS if printed else "",
         )
         for method, channels, printed, reason, expects in shares
-    ]  # fmt: skip
+    ]
 
 
 def share_of(method: str, channels: int) -> float:
@@ -242,94 +260,158 @@ def _times() -> list[Published]:
     near = equal(0.1, "printed in whole numbers; a tenth is for work of other parts than JVPs")
     found = [
         Published(
-            "Fig. 3, work", f"{first} / {second}", 3 * layers, "times", f"{HERE}:work_ratio",
-            {"method": first, "other": second, "channels": 18, "layers": layers}, printed, reason,
-            expects=expects, unlike=TIME if printed else "",
+            "Fig. 3, work",
+            f"{first} / {second}",
+            3 * layers,
+            "times",
+            f"{HERE}:work_ratio",
+            {"method": first, "other": second, "channels": 18, "layers": layers},
+            printed,
+            reason,
+            expects=expects,
+            unlike=TIME if printed else "",
         )
         for first, second, layers, printed, reason, expects in (
             ("forward", "moonwalk", 2, None, joined, None),
             ("forward", "moonwalk", 20, None, joined, None),
-            ("moonwalk_mixed", "backprop", 10, 2.0, "5 passes against 3, of the same convolutions",
-             upheld(equal(0.25, 'the text says "only about twice as slow": what rounds to two, 1.5 to 2.5'))),
+            (
+                "moonwalk_mixed",
+                "backprop",
+                10,
+                2.0,
+                "5 passes against 3, of the same convolutions",
+                upheld(equal(0.25, 'the text says "only about twice as slow": what rounds to two, 1.5 to 2.5')),
+            ),
             ("reversible", "backprop", 10, None, "4 passes against 3", None),
             ("forward", "moonwalk_mixed", 2, None, "", None),
             ("forward", "moonwalk_mixed", 20, None, "", None),
         )
-    ]  # fmt: skip
+    ]
     found += [
         Published(
-            "Fig. 3, work without batch norm", "forward / moonwalk", 3 * layers, "times", f"{HERE}:work_ratio",
-            {"method": "forward", "other": "moonwalk", "channels": 18, "layers": layers, "norm": "none"}, printed,
-            f"{linear}{more}", expects=expects, unlike=TIME if printed else "",
+            "Fig. 3, work without batch norm",
+            "forward / moonwalk",
+            3 * layers,
+            "times",
+            f"{HERE}:work_ratio",
+            {"method": "forward", "other": "moonwalk", "channels": 18, "layers": layers, "norm": "none"},
+            printed,
+            f"{linear}{more}",
+            expects=expects,
+            unlike=TIME if printed else "",
         )
         for layers, printed, more, expects in (
-            (2, 27.0, "; by the peak of the A4500, Moonwalk reaches 32% of it, Forward 39% (§6.4, least seconds). Why "
-             "is not tested", unexplained(near, instead=33.3)),
-            (20, None, '; printed are 110 times, of "more than 80000 seconds" of Forward (§6.4, seconds at 60 layers)',
-             None),
+            (
+                2,
+                27.0,
+                "; by the peak of the A4500, Moonwalk reaches 32% of it, Forward 39% (§6.4, least seconds). Why "
+                "is not tested",
+                unexplained(near, instead=33.3),
+            ),
+            (
+                20,
+                None,
+                '; printed are 110 times, of "more than 80000 seconds" of Forward (§6.4, seconds at 60 layers)',
+                None,
+            ),
         )
-    ]  # fmt: skip
+    ]
     found += [
         Published(
-            "Fig. 3, time, 8×8×4 on this CPU", f"{first} / {second}", 3 * layers, "times", f"{HERE}:time_ratio",
+            "Fig. 3, time, 8×8×4 on this CPU",
+            f"{first} / {second}",
+            3 * layers,
+            "times",
+            f"{HERE}:time_ratio",
             {"method": first, "other": second, "layers": layers},
         )
         for first, second, layers in (
-            ("moonwalk_mixed", "backprop", 3), ("reversible", "backprop", 3), ("forward", "moonwalk", 1),
+            ("moonwalk_mixed", "backprop", 3),
+            ("reversible", "backprop", 3),
+            ("forward", "moonwalk", 1),
         )
-    ]  # fmt: skip
+    ]
     return found
 
 
 def _ours() -> list[Published]:
     steps = [
         Published(
-            "Beyond the paper, one step of gradient descent", "handed out" if handed_out else "all, then applied",
-            method, "B of temporaries", f"{STEPS}:step_bytes", {"method": method, "handed_out": handed_out},
+            "Beyond the paper, one step of gradient descent",
+            "handed out" if handed_out else "all, then applied",
+            method,
+            "B of temporaries",
+            f"{STEPS}:step_bytes",
+            {"method": method, "handed_out": handed_out},
         )
         for method, handed_out in (("backprop", False), ("moonwalk_mixed", False), ("moonwalk_mixed", True))
-    ]  # fmt: skip
+    ]
     steps += [
         Published(
-            "Beyond the paper, one step of Adam", "handed out" if handed_out else "all, then applied",
-            "moonwalk_mixed", "B of temporaries", f"{STEPS}:step_bytes",
+            "Beyond the paper, one step of Adam",
+            "handed out" if handed_out else "all, then applied",
+            "moonwalk_mixed",
+            "B of temporaries",
+            f"{STEPS}:step_bytes",
             {"method": "moonwalk_mixed", "handed_out": handed_out, "optimiser": "adam"},
         )
         for handed_out in (False, True)
-    ]  # fmt: skip
+    ]
     depth = [
         Published(
-            "Fig. 5, over depth", f"{unit}, scale {scale:g}, bias {bias:g}", "curves", "relative", f"{HERE}:stability",
+            "Fig. 5, over depth",
+            f"{unit}, scale {scale:g}, bias {bias:g}",
+            "curves",
+            "relative",
+            f"{HERE}:stability",
             {"unit": unit, "scale": scale, "bias": bias},
         )
         for unit, scale, bias in (
-            ("additive", 1.0, 0.0), ("dense tanh", 0.1, 1.0), ("additive tanh", 1.0, 0.0),
+            ("additive", 1.0, 0.0),
+            ("dense tanh", 0.1, 1.0),
+            ("additive tanh", 1.0, 0.0),
             ("affine conv1x1 tanh", 1.0, 0.0),
         )
-    ]  # fmt: skip
+    ]
     return [*depth, *steps]
 
 
 def _digits() -> list[Published]:
     starts = "mean, spread, error, drift and overflow over 20 starts"
-    return [
-        Published(
-            "Fig. 4, 5, digits", starts + ", scale 1" * bool(scale), method, "curves", f"{DIGITS}:curves",
-            {"method": method, **scale},
-        )
-        for method, scale in (("reversible", {}), ("reversible", {"scale": 1.0}))
-    ] + [
-        Published(
-            "Fig. 4, 5, digits, scale 0.5", "mean, spread, error, drift and overflow over 6 starts", method, "curves",
-            f"{DIGITS}:curves", {"method": method, "scale": 0.5, "steps": 400, "seeds": 6},
-        )
-        for method in ("backprop", "reversible", "moonwalk_mixed")
-    ] + [
-        Published(
-            "§6.6, 35 epochs of the digits", "mean, spread, error, drift and overflow over 10 starts", "reversible",
-            "curves", f"{DIGITS}:curves", {"method": "reversible", "steps": 1000, "seeds": 10},
-        )
-    ]  # fmt: skip
+    return (
+        [
+            Published(
+                "Fig. 4, 5, digits",
+                starts + ", scale 1" * bool(scale),
+                method,
+                "curves",
+                f"{DIGITS}:curves",
+                {"method": method, **scale},
+            )
+            for method, scale in (("reversible", {}), ("reversible", {"scale": 1.0}))
+        ]
+        + [
+            Published(
+                "Fig. 4, 5, digits, scale 0.5",
+                "mean, spread, error, drift and overflow over 6 starts",
+                method,
+                "curves",
+                f"{DIGITS}:curves",
+                {"method": method, "scale": 0.5, "steps": 400, "seeds": 6},
+            )
+            for method in ("backprop", "reversible", "moonwalk_mixed")
+        ]
+        + [
+            Published(
+                "§6.6, 35 epochs of the digits",
+                "mean, spread, error, drift and overflow over 10 starts",
+                "reversible",
+                "curves",
+                f"{DIGITS}:curves",
+                {"method": "reversible", "steps": 1000, "seeds": 10},
+            )
+        ]
+    )
 
 
 PUBLISHED = (

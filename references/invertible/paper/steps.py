@@ -92,7 +92,7 @@ def step_bytes(method: str, handed_out: bool, profile: str = "nvidia-a4500", opt
     import jax
 
     from gradgate.references.draws import shapes
-    from gradgate.references.invertible.paper.rows import measured
+    from gradgate.references.invertible.paper.compiled import measured
 
     problem = shapes(heavy())
     state = jax.eval_shape(adam_state, problem.params) if optimiser == "adam" else {}

@@ -78,9 +78,20 @@ def curves(
     from gradgate.references.invertible.in_jax import methods as jax_impl
 
     spec = InvertibleSpec(
-        dtype="float32", unit="additive tanh", layers=layers, blocks=2, side=8, channels=6, batch=32, residual="conv",
-        activation="relu", norm="batch", classes=5, scale=scale, spread=spread,
-    )  # fmt: skip
+        dtype="float32",
+        unit="additive tanh",
+        layers=layers,
+        blocks=2,
+        side=8,
+        channels=6,
+        batch=32,
+        residual="conv",
+        activation="relu",
+        norm="batch",
+        classes=5,
+        scale=scale,
+        spread=spread,
+    )
     xs, classes = examples(spec, 512)
     result: dict[str, Any] = {"step": list(range(0, steps, 20))}
     for name in ("backprop", "reversible", "moonwalk_mixed"):

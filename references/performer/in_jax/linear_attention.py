@@ -23,9 +23,18 @@ from gradgate.references.performer.problem import FLOOR
 
 
 def linear_attention(
-    q: Any, k: Any, v: Any, *, feature_map: str | Callable[[Any], Any] = "elu", projection: Any = None,
-    chunk: int = CHUNK, normalise: bool = True, causal: bool = True, state: Any = None, return_state: bool = False,
-) -> Any:  # fmt: skip
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    feature_map: str | Callable[[Any], Any] = "elu",
+    projection: Any = None,
+    chunk: int = CHUNK,
+    normalise: bool = True,
+    causal: bool = True,
+    state: Any = None,
+    return_state: bool = False,
+) -> Any:
     """Causal linear attention that keeps no prefix sum between its forward and its backward pass.
 
     y_l = Σ_{j≤l} (g(q_l)·g(k_j)) v_j / Σ_{j≤l} g(q_l)·g(k_j), in chunks of tokens.
@@ -78,8 +87,9 @@ def linear_attention(
         how(shapes, _dtypes(q, k, v), feature_map, _shape(projection), chunk, normalise, causal)
         q, k = feature_map(q), feature_map(k)
         check_features(shapes[0], (q, k), _is_array)
-    given = how((q.shape, k.shape, v.shape), _dtypes(q, k, v), _name(feature_map), _shape(projection), chunk,
-                normalise, causal)  # fmt: skip
+    given = how(
+        (q.shape, k.shape, v.shape), _dtypes(q, k, v), _name(feature_map), _shape(projection), chunk, normalise, causal
+    )
     dtype = jnp.promote_types(q.dtype, jnp.float32)
     projection = None if projection is None else jnp.asarray(projection, dtype)
     start = None if state is None else _joined(given, state, q, v, projection)

@@ -53,9 +53,15 @@ class LinearAttention(nnx.Module):
     """
 
     def __init__(
-        self, width: int, *, rngs: nnx.Rngs, heads: int = 1, feature_map: str = "elu", features: int | None = None,
+        self,
+        width: int,
+        *,
+        rngs: nnx.Rngs,
+        heads: int = 1,
+        feature_map: str = "elu",
+        features: int | None = None,
         chunk: int = CHUNK,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Make the layer.
 
         Args:
@@ -87,8 +93,15 @@ class LinearAttention(nnx.Module):
         split = (*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
         q, k, v = (jnp.swapaxes(layer(x).reshape(split), -2, -3) for layer in (self.query, self.key, self.value))
         y, after = linear_attention(
-            q, k, v, feature_map=self.feature_map, chunk=self.chunk, normalise=self.feature_map != "identity",
-            projection=None if self.projection is None else self.projection[...], state=state, return_state=True,
-        )  # fmt: skip
+            q,
+            k,
+            v,
+            feature_map=self.feature_map,
+            chunk=self.chunk,
+            normalise=self.feature_map != "identity",
+            projection=None if self.projection is None else self.projection[...],
+            state=state,
+            return_state=True,
+        )
         made = self.out(jnp.swapaxes(y, -2, -3).reshape(x.shape))
         return (made, after) if return_state else made

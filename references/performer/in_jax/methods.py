@@ -318,9 +318,15 @@ def _advance(problem: PerformerProblem, inside: Attention, states: Any, start: A
 # Between them 𝓑_r^(n−1) is computed from the output of the first. For the second it is an ordinary input, so the
 # subtraction is not differentiated here; but a further derivative of the whole goes through it.
 def _pull_slice(
-    problem: PerformerProblem, inside: Attention, before: Before, cotangents: Any, grads: Tree, start: Any, count: int,
+    problem: PerformerProblem,
+    inside: Attention,
+    before: Before,
+    cotangents: Any,
+    grads: Tree,
+    start: Any,
+    count: int,
     again: bool,
-) -> tuple[Any, Any, Any, Tree]:  # fmt: skip
+) -> tuple[Any, Any, Any, Tree]:
     """Algorithm 2 on backprop: one slice forward once more, and back.
 
     Args:

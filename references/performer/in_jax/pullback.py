@@ -25,13 +25,13 @@ class Lean:
         places: for every leaf of the pullback, which weight it is; −1 for none.
     """
 
-    kept: list[Any]
+    residuals: list[Any]
     structure: Any = dataclasses.field(metadata={"static": True})
     places: tuple[int, ...] = dataclasses.field(metadata={"static": True})
 
     def __call__(self, weights: Tree, cotangents: Any) -> Any:
         """Call the pullback with `cotangents`; `weights` replace the weights that were removed."""
-        own, kept = jax.tree.leaves(weights), iter(self.kept)
+        own, kept = jax.tree.leaves(weights), iter(self.residuals)
         leaves = [next(kept) if place < 0 else own[place] for place in self.places]
         return jax.tree.unflatten(self.structure, leaves)(cotangents)
 

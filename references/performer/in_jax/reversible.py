@@ -95,9 +95,16 @@ def _pull_slice(
 
 
 def _pull_layer(
-    problem: PerformerProblem, inside: Attention, p: Tree, r: Any, start: Any, state: Any, Y: Any, g: Any,
+    problem: PerformerProblem,
+    inside: Attention,
+    p: Tree,
+    r: Any,
+    start: Any,
+    state: Any,
+    Y: Any,
+    g: Any,
     cotangent: Any,
-) -> tuple[Any, Tree, tuple[Any, Any]]:  # fmt: skip
+) -> tuple[Any, Tree, tuple[Any, Any]]:
     """Y and its cotangent -> X, the gradient of the layer's parameters, and the cotangents of X and of its state."""
     D = problem.spec.width
     H, g_second = Y[..., :D], g[..., D:]

@@ -124,9 +124,14 @@ def masked_block(
 # for the numerator's part of dq, and takes G + Σ_{l>j}, without the position's own term, for G_j: see
 # `as_printed_torch`.
 def pull_block(
-    state: torch.Tensor, after: torch.Tensor, before: torch.Tensor,
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    state: torch.Tensor,
+    after: torch.Tensor,
+    before: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The cotangents of a block's q, k and v.
 
     Args:
@@ -155,9 +160,14 @@ def pull_block(
 # of U. With s_lj = q_l·k_j and t_lj = g_l·v_j for j ≤ l, and G the cotangent of the state after the block,
 #     dq = t k + g U_0,    dk = tᵀ q + v G,    dv = sᵀ g + k Gᵀ.
 def pull_masked(
-    state: torch.Tensor, after: torch.Tensor, before: torch.Tensor,
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    state: torch.Tensor,
+    after: torch.Tensor,
+    before: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`pull_block` by products of matrices: the same cotangents without T and U.
 
     Args:

@@ -30,10 +30,18 @@ vjp: Callable[..., Any] = torch.func.vjp
 
 
 def linear_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *,
-    feature_map: str | Callable[[torch.Tensor], torch.Tensor] = "elu", projection: torch.Tensor | None = None,
-    chunk: int = CHUNK, normalise: bool = True, causal: bool = True, state: Any = None, return_state: bool = False,
-) -> Any:  # fmt: skip
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    feature_map: str | Callable[[torch.Tensor], torch.Tensor] = "elu",
+    projection: torch.Tensor | None = None,
+    chunk: int = CHUNK,
+    normalise: bool = True,
+    causal: bool = True,
+    state: Any = None,
+    return_state: bool = False,
+) -> Any:
     """Causal linear attention that keeps no prefix sum between its forward and its backward pass.
 
     y_l = Σ_{j≤l} (g(q_l)·g(k_j)) v_j / Σ_{j≤l} g(q_l)·g(k_j), in chunks of tokens.
@@ -234,9 +242,13 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None, start: torch.Tensor | None,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        projection: torch.Tensor | None,
+        start: torch.Tensor | None,
         given: How,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Chunk after chunk."""
         width, ys, Ds = v.shape[-1], [], []
         run = _run(given)

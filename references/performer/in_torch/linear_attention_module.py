@@ -39,9 +39,15 @@ class LinearAttention(torch.nn.Module):
     """
 
     def __init__(
-        self, width: int, *, heads: int = 1, feature_map: str = "elu", features: int | None = None, chunk: int = CHUNK,
+        self,
+        width: int,
+        *,
+        heads: int = 1,
+        feature_map: str = "elu",
+        features: int | None = None,
+        chunk: int = CHUNK,
         generator: torch.Generator | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Make the layer.
 
         Args:
@@ -72,9 +78,16 @@ class LinearAttention(torch.nn.Module):
         q, k, v = (layer(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3) for layer in self._projections())
         projection = self.get_buffer("projection") if self.feature_map == "favor" else None
         y, after = linear_attention(
-            q, k, v, feature_map=self.feature_map, projection=projection, chunk=self.chunk,
-            normalise=self.feature_map != "identity", state=state, return_state=True,
-        )  # fmt: skip
+            q,
+            k,
+            v,
+            feature_map=self.feature_map,
+            projection=projection,
+            chunk=self.chunk,
+            normalise=self.feature_map != "identity",
+            state=state,
+            return_state=True,
+        )
         made: torch.Tensor = self.out(y.transpose(-2, -3).flatten(-2))
         return (made, after) if return_state else made
 

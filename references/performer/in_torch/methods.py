@@ -201,9 +201,13 @@ def slim_checkpointed(problem: PerformerProblem, *, chunk: int, prefix_sum: str 
 
 
 def in_slices(
-    problem: PerformerProblem, chunk: int, inside: Attend, every: int | None, again: bool = False,
+    problem: PerformerProblem,
+    chunk: int,
+    inside: Attend,
+    every: int | None,
+    again: bool = False,
     pull: Callable[..., Any] | None = None,
-) -> tuple[torch.Tensor, Tree]:  # fmt: skip
+) -> tuple[torch.Tensor, Tree]:
     """Algorithm 1. The states before the last slice are known, so the last slice is not run forward twice.
 
     Args:
@@ -258,9 +262,13 @@ def _taken(kept: Sequence[torch.Tensor]) -> Before:
 
 
 def advance(
-    problem: PerformerProblem, layers: Sequence[Tree], inside: Attend, states: Sequence[torch.Tensor], start: int,
+    problem: PerformerProblem,
+    layers: Sequence[Tree],
+    inside: Attend,
+    states: Sequence[torch.Tensor],
+    start: int,
     count: int,
-) -> list[torch.Tensor]:  # fmt: skip
+) -> list[torch.Tensor]:
     """Eq. 16–18 over one slice: the states before it -> the states after it."""
     X, afters = problem.embed(problem.params["embedding"], start, count), []
     for r, (p, state) in enumerate(zip(layers, states, strict=True)):
@@ -277,9 +285,16 @@ def advance(
 # Between the first two 𝓑_r^(n−1) is computed from K̃ and V. For the second it is an ordinary input, so the subtraction
 # is not differentiated here; but a further derivative of the whole goes through it.
 def pull_slice(
-    problem: PerformerProblem, layers: Sequence[Tree], inside: Attend, before: Before,
-    cotangents: Sequence[torch.Tensor], grads: Tree, start: int, count: int, again: bool = False,
-) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:  # fmt: skip
+    problem: PerformerProblem,
+    layers: Sequence[Tree],
+    inside: Attend,
+    before: Before,
+    cotangents: Sequence[torch.Tensor],
+    grads: Tree,
+    start: int,
+    count: int,
+    again: bool = False,
+) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
     """Algorithm 2 on backprop: one slice forward once more, and back; adds its share to `grads`.
 
     Args:

@@ -54,9 +54,15 @@ def slim_reversible(problem: PerformerProblem, *, chunk: int) -> tuple[torch.Ten
 
 
 def _pull_slice(
-    problem: PerformerProblem, layers: Sequence[Tree], inside: Attend, before: Before,
-    cotangents: Sequence[torch.Tensor], grads: Tree, start: int, count: int,
-) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:  # fmt: skip
+    problem: PerformerProblem,
+    layers: Sequence[Tree],
+    inside: Attend,
+    before: Before,
+    cotangents: Sequence[torch.Tensor],
+    grads: Tree,
+    start: int,
+    count: int,
+) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
     """Algorithm 2: one slice forward once more, and back with each layer's input computed from its output."""
     params = problem.params
     X, pull_embedding = vjp(lambda e: problem.embed(e, start, count), params["embedding"])
@@ -81,9 +87,16 @@ def _pull_slice(
 
 
 def _pull_layer(
-    problem: PerformerProblem, p: Tree, inside: Attend, r: int, start: int, state: torch.Tensor, Y: torch.Tensor,
-    g: torch.Tensor, cotangent: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[Tree]]:  # fmt: skip
+    problem: PerformerProblem,
+    p: Tree,
+    inside: Attend,
+    r: int,
+    start: int,
+    state: torch.Tensor,
+    Y: torch.Tensor,
+    g: torch.Tensor,
+    cotangent: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, list[Tree]]:
     """Y and its cotangent -> X, the cotangents of X and of the layer's state, and parts of its parameters' gradient."""
     D = problem.spec.width
     H, g_second = Y[..., :D], g[..., D:]

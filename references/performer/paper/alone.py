@@ -139,55 +139,103 @@ CLOSE = "a power is meant; constants drop out, and what grows more slowly moves 
 LINEAR, LEVELS = 2.0, 1.0
 ROWS = (
     _row(
-        "§2.1", "attention one by one", "bytes, exponent of L", "over_length", 1.0, equal(0.1, CLOSE),
+        "§2.1",
+        "attention one by one",
+        "bytes, exponent of L",
+        "over_length",
+        1.0,
+        equal(0.1, CLOSE),
         prefix_sum="iterative",
     ),
     _row(
-        "§2.1", "attention one by one", "bytes, exponent of d = M", "over_width", 1.0,
-        at_most(f"O(L(d+M)+dM) with L = 4096: {CLOSE}", 0.1), prefix_sum="iterative",
+        "§2.1",
+        "attention one by one",
+        "bytes, exponent of d = M",
+        "over_width",
+        1.0,
+        at_most(f"O(L(d+M)+dM) with L = 4096: {CLOSE}", 0.1),
+        prefix_sum="iterative",
     ),
     _row(
-        "§2.1", "attention by explicit sums", "bytes, exponent of L", "over_length", 1.0, equal(0.1, CLOSE),
+        "§2.1",
+        "attention by explicit sums",
+        "bytes, exponent of L",
+        "over_length",
+        1.0,
+        equal(0.1, CLOSE),
         prefix_sum="explicit",
     ),
     _row(
-        "§2.1", "attention by explicit sums", "bytes, exponent of d = M", "over_width", 2.0,
-        equal(0.1, f"O(LdM): {CLOSE}"), prefix_sum="explicit",
+        "§2.1",
+        "attention by explicit sums",
+        "bytes, exponent of d = M",
+        "over_width",
+        2.0,
+        equal(0.1, f"O(LdM): {CLOSE}"),
+        prefix_sum="explicit",
     ),
     _row(
-        "§2.1", "attention by explicit sums", "depth, second doubling of L over the first", "depth_over_length",
-        LEVELS, equal(0.01, "a count: each doubling adds a level of each sum"), prefix_sum="explicit",
+        "§2.1",
+        "attention by explicit sums",
+        "depth, second doubling of L over the first",
+        "depth_over_length",
+        LEVELS,
+        equal(0.01, "a count: each doubling adds a level of each sum"),
+        prefix_sum="explicit",
     ),
     *(
         _row(
-            "App. B", f"attention in blocks, {what}", x, name, printed, agreement, **told,
+            "App. B",
+            f"attention in blocks, {what}",
+            x,
+            name,
+            printed,
+            agreement,
+            **told,
         )
         for what, forward in (("forward", True), ("with its gradient", False))
         for x, name, printed, agreement, told in (
             (
-                "depth, second doubling of L over the first", "depth_over_length", LINEAR,
+                "depth, second doubling of L over the first",
+                "depth_over_length",
+                LINEAR,
                 equal(0.01, "O(L/𝒞) blocks, one after another"),
                 {"prefix_sum": "block", "size": 16, "forward": forward},
             ),
             (
-                "depth of one more block, 𝒞 = 256 over 𝒞 = 16", "depth_over_block", 2.0,
-                at_most("log 256 over log 16; the sums within a block wait for no earlier block"), {"forward": forward},
+                "depth of one more block, 𝒞 = 256 over 𝒞 = 16",
+                "depth_over_block",
+                2.0,
+                at_most("log 256 over log 16; the sums within a block wait for no earlier block"),
+                {"forward": forward},
             ),
         )
     ),
     _row(
-        "App. B", "attention in blocks, with its gradient", "bytes, exponent of 𝒞", "over_block", 1.0,
+        "App. B",
+        "attention in blocks, with its gradient",
+        "bytes, exponent of 𝒞",
+        "over_block",
+        1.0,
         equal(0.15, f"𝒞dM: {CLOSE}"),
     ),
     _row(
-        "App. B", "attention in blocks, with its gradient", "bytes, exponent of L", "over_length_in_blocks", 1.0,
+        "App. B",
+        "attention in blocks, with its gradient",
+        "bytes, exponent of L",
+        "over_length_in_blocks",
+        1.0,
         equal(0.1, f"L(d+M): {CLOSE}"),
     ),
     _row(
-        "§4.1", "attention, term of the bytes that is in dM", "blocks of 64 over one by one", "block_over_one", 1.0,
+        "§4.1",
+        "attention, term of the bytes that is in dM",
+        "blocks of 64 over one by one",
+        "block_over_one",
+        1.0,
         at_least('"bigger constant in a small O(dM) term"'),
     ),
-)  # fmt: skip
+)
 
 
 def block_over_one(width: int = 64) -> float:

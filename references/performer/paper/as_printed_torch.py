@@ -71,9 +71,15 @@ def one_by_one_printed(problem: PerformerProblem) -> tuple[torch.Tensor, Tree]:
 
 
 def printed_rule(
-    term: str, state: torch.Tensor, after: torch.Tensor, before: torch.Tensor,
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, g: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:  # fmt: skip
+    term: str,
+    state: torch.Tensor,
+    after: torch.Tensor,
+    before: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """`pull_block` with App. B's terms in place of some of its own.
 
     Args:

@@ -14,7 +14,7 @@ SEEDS, WIDTH = 200, 8
 
 
 def _spec(**fields: Any) -> PerformerSpec:
-    from gradgate.references.performer.paper.rows import configuration
+    from gradgate.references.performer.paper.measured import configuration
 
     return configuration("III", **fields)
 
@@ -52,16 +52,16 @@ def forward_over_formula() -> float:
 def backward_over_forward() -> float:
     """FLOPs of the backward pass over those of the forward pass, at configuration III."""
     from gradgate.references.performer.in_jax import methods
-    from gradgate.references.performer.paper.rows import _flops
+    from gradgate.references.performer.paper.measured import flops
 
     spec = _spec()
-    return _flops(methods.full, spec) / _forward(spec) - 1
+    return flops(methods.full, spec) / _forward(spec) - 1
 
 
 def _forward(spec: PerformerSpec) -> int:
-    from gradgate.references.performer.paper.rows import _flops
+    from gradgate.references.performer.paper.measured import flops
 
-    return _flops(lambda problem: problem.loss(problem.params), spec)
+    return flops(lambda problem: problem.loss(problem.params), spec)
 
 
 def accumulated(wrong: float = 0.0) -> float:
@@ -72,7 +72,7 @@ def accumulated(wrong: float = 0.0) -> float:
     """
     from gradgate.references.backends import tree_map
     from gradgate.references.performer.in_torch.methods import slim
-    from gradgate.references.performer.paper.rows import _relative
+    from gradgate.references.performer.paper.measured import relative_error
 
     spec = PerformerSpec(length=24, layers=2, batch=3, seed=8)
     whole: Any = spec.build("torch")
@@ -83,7 +83,7 @@ def accumulated(wrong: float = 0.0) -> float:
         alone = dataclasses.replace(whole, spec=dataclasses.replace(spec, batch=1), data=whole.data | data)
         share = (1 + wrong * (b == 0)) / spec.batch
         total = tree_map(lambda t, g, share=share: t + share * g, total, slim(alone, chunk=5)[1])
-    return _relative(total, together)
+    return relative_error(total, together)
 
 
 @functools.cache
@@ -121,7 +121,7 @@ def gpt_2() -> float:
 
 def one_token_over_parameters(profile: str) -> float:
     """Bytes of Algorithm 1 at C = 1 over those of the parameters and their gradient, at configuration II."""
-    from gradgate.references.performer.paper.rows import jax_bytes, moment_bytes
+    from gradgate.references.performer.paper.measured import jax_bytes, moment_bytes
 
     return jax_bytes("slim", "II", profile, chunk=1, prefix_sum="block") / moment_bytes("II")
 
@@ -132,28 +132,59 @@ def _counted(place: str, series: str, x: str, unit: str, name: str, printed: flo
 
 ROWS = (
     _counted(
-        "§3.1", "D_2 = Mk + d_model", "III", "numbers", "skipping", 2048.0, expects=upheld(equal(0.0, "a count")),
+        "§3.1",
+        "D_2 = Mk + d_model",
+        "III",
+        "numbers",
+        "skipping",
+        2048.0,
+        expects=upheld(equal(0.0, "a count")),
     ),
     _counted(
-        "§3.4", "matrix parameters over states", "III", "times", "parameters_over_states", 11 * 1024 / (2 * 65),
+        "§3.4",
+        "matrix parameters over states",
+        "III",
+        "times",
+        "parameters_over_states",
+        11 * 1024 / (2 * 65),
         expects=upheld(equal(0.001, "11sd²_model and 2sd_model(M+1) are counts; biases and norms are left out")),
     ),
     _counted(
-        "§3.4", "a forward pass over 11Lsd²_model", "III", "times", "forward_over_formula", 1.0,
+        "§3.4",
+        "a forward pass over 11Lsd²_model",
+        "III",
+        "times",
+        "forward_over_formula",
+        1.0,
         reason="11Lsd²_model counts multiplications: each has its addition, and attention and the norms are 4% more",
         expects=refuted(equal(0.1, "what is left out is called much smaller"), instead=2.04, spread=0.02),
     ),
     _counted(
-        "§3.4", "backward over forward pass", "III", "times", "backward_over_forward", 5.0,
+        "§3.4",
+        "backward over forward pass",
+        "III",
+        "times",
+        "backward_over_forward",
+        5.0,
         reason="each product of matrices has two in the backward pass, and hardly anything else counts",
         expects=refuted(equal(0.25, '"roughly 5 times"'), instead=2.0, spread=0.02),
     ),
     _counted(
-        "§5", "gradient accumulation", "3 sequences", "relative", "accumulated", 1e-12,
+        "§5",
+        "gradient accumulation",
+        "3 sequences",
+        "relative",
+        "accumulated",
+        1e-12,
         expects=upheld(at_most('"also compatible with Algorithm 1": in float64 up to rounding')),
     ),
     _counted(
-        "§2.1", "FAVOR+, mean", "M = 1024", "times exp(q·k)", "favor_mean", 1.0,
+        "§2.1",
+        "FAVOR+, mean",
+        "M = 1024",
+        "times exp(q·k)",
+        "favor_mean",
+        1.0,
         expects=upheld(equal(0.01, '"unbiased": over 200 draws the mean strays by a tenth of one draw\'s error')),
     ),
     *(
@@ -161,18 +192,33 @@ ROWS = (
         for M in (16, 64, 256, 1024)
     ),
     Published(
-        "§2.1", "FAVOR+, error", "exponent of M", "1", "gradgate.references.derived:growth",
-        {"of": "§2.1 / FAVOR+, error"}, -0.5,
+        "§2.1",
+        "FAVOR+, error",
+        "exponent of M",
+        "1",
+        "gradgate.references.derived:growth",
+        {"of": "§2.1 / FAVOR+, error"},
+        -0.5,
         expects=upheld(equal(0.1, "an unbiased mean of M draws: its error falls like 1/√M")),
     ),
     _counted(
-        "§2.2", "GPT-2's layer norm over Eq. 5 and 6", "loss", "times", "gpt_2", 1.0,
+        "§2.2",
+        "GPT-2's layer norm over Eq. 5 and 6",
+        "loss",
+        "times",
+        "gpt_2",
+        1.0,
         reason="GPT-2 is X + f(LN(X)), and Eq. 5 and 6 are X + LN(f(X))",
         expects=refuted(equal(0.01, "printed as the same"), instead=0.688, spread=0.01),
     ),
     _counted(
-        "§4.1", "C = 1 over parameters and gradient", "II", "times", "one_token_over_parameters", 1.0,
+        "§4.1",
+        "C = 1 over parameters and gradient",
+        "II",
+        "times",
+        "one_token_over_parameters",
+        1.0,
         told={"profile": "nvidia-p100"},
         expects=upheld(equal(0.1, '"the remaining memory consumption can be attributed to … parameters"')),
     ),
-)  # fmt: skip
+)

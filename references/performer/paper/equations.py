@@ -198,14 +198,14 @@ def summed(left_out: int = -1) -> float:
     """‖Σ_n ∇_{θ^(n)}𝓛 − ∇_θ𝓛‖ / ‖∇_θ𝓛‖, in float64, without the share of slice `left_out`."""
     import jax
 
-    from gradgate.references.performer.paper.rows import _relative
+    from gradgate.references.performer.paper.measured import relative_error
 
     with precision("jax", "float64"):
         problem, copies, added = _setting()
         shares = jax.jit(jax.grad(lambda copies: slices(problem, copies, added).sum()))(copies)
         kept = [share for n, share in enumerate(shares) if n != left_out]
         total = jax.tree.map(lambda *leaves: sum(leaves), *kept)
-        return _relative(total, jax.grad(problem.loss)(problem.params))
+        return relative_error(total, jax.grad(problem.loss)(problem.params))
 
 
 def formula_ratio(feature_count: int = 64, width: int = 1024) -> float:
@@ -226,7 +226,7 @@ ROUNDING = at_most("equal but for rounding in float64")
 
 def _row(
     place: str, series: str, x: str, unit: str, measured: str, printed: float, agreement: Any, **told: Any
-) -> Published:  # fmt: skip
+) -> Published:
     return Published(place, series, x, unit, f"{HERE}:{measured}", told, printed, expects=upheld(agreement))
 
 
@@ -235,24 +235,68 @@ ROWS = (
         _row("§2.1, later tokens", name, "12 tokens", "largest change", "later_tokens", 0.0, EXACT, kind=kind)
         for name, kind in (("Eq. 1", "exponential"), ("Eq. 2", "first"), ("a Performer of 2 layers", "model"))
     ),
-    _row("§2.1, Eq. 2", "second form, distance from the first", "12 tokens", "relative", "forms", 1e-14, ROUNDING,
-         kind="second"),
-    _row("§2.1, Eq. 2", "Eqs. 3 and 4, distance from the first form", "12 tokens", "relative", "forms", 1e-14,
-         ROUNDING, kind="prefix"),
+    _row(
+        "§2.1, Eq. 2",
+        "second form, distance from the first",
+        "12 tokens",
+        "relative",
+        "forms",
+        1e-14,
+        ROUNDING,
+        kind="second",
+    ),
+    _row(
+        "§2.1, Eq. 2",
+        "Eqs. 3 and 4, distance from the first form",
+        "12 tokens",
+        "relative",
+        "forms",
+        1e-14,
+        ROUNDING,
+        kind="prefix",
+    ),
     _row("§3.2, slices", "loss, distance from Eq. 10", "3 slices", "relative", "sliced_loss", 1e-14, ROUNDING),
     _row("App. A", "derivative of earlier slices' losses", "by θ^(n)", "largest", "unaffected", 0.0, EXACT, by="θ"),
     _row("App. A", "derivative of losses up to the slice's", "by 𝓑^(n)", "largest", "unaffected", 0.0, EXACT, by="𝓑"),
-    _row("App. A", "derivative of later slices' losses, 𝓑^(n) held", "by θ^(n) and 𝓑^(n−1)", "largest", "only_through",
-         0.0, EXACT),
+    _row(
+        "App. A",
+        "derivative of later slices' losses, 𝓑^(n) held",
+        "by θ^(n) and 𝓑^(n−1)",
+        "largest",
+        "only_through",
+        0.0,
+        EXACT,
+    ),
     _row("§3.3, Σ ∇_{θ^(n)} 𝓛", "distance from ∇_θ 𝓛", "3 slices", "relative", "summed", 1e-13, ROUNDING),
-    _row("§3.4, additions", "11Lsd²_model over LsM(d+1)k", "III", "times", "formula_ratio", 10.0,
-         at_least('"much bigger": ten times')),
-    _row("§4.1, parallelization", "longest chain of operations, blocks over explicit sums", "L = 256", "times",
-         "chain_in_blocks", 1.0,
-         at_least('"at a cost of less parallelization"')),
-    Published("§4.1, cause of the slow growth", "exponent of C in JAX", "II, iter.", "1",
-              "gradgate.references.derived:growth", {"of": "Fig. 2, memory / II, iter."}, 1.0,
-              "JAX's compiler shows it too: parameters and their gradient, most of the bytes, do not grow with C",
-              expects=refuted(equal(0.25, '"we attribute this effect to … PyTorch": elsewhere it would grow like C'),
-                              instead=0.1015)),
-)  # fmt: skip
+    _row(
+        "§3.4, additions",
+        "11Lsd²_model over LsM(d+1)k",
+        "III",
+        "times",
+        "formula_ratio",
+        10.0,
+        at_least('"much bigger": ten times'),
+    ),
+    _row(
+        "§4.1, parallelization",
+        "longest chain of operations, blocks over explicit sums",
+        "L = 256",
+        "times",
+        "chain_in_blocks",
+        1.0,
+        at_least('"at a cost of less parallelization"'),
+    ),
+    Published(
+        "§4.1, cause of the slow growth",
+        "exponent of C in JAX",
+        "II, iter.",
+        "1",
+        "gradgate.references.derived:growth",
+        {"of": "Fig. 2, memory / II, iter."},
+        1.0,
+        "JAX's compiler shows it too: parameters and their gradient, most of the bytes, do not grow with C",
+        expects=refuted(
+            equal(0.25, '"we attribute this effect to … PyTorch": elsewhere it would grow like C'), instead=0.1015
+        ),
+    ),
+)

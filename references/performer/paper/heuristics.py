@@ -33,8 +33,10 @@ def sliced_loss(problem: PerformerProblem, params: Any, chunk: int, between: str
 
     inside = attention("matrix")
     change: dict[str, Callable[[Any], Any]] = {
-        "nothing": lambda states: states, "stopped": jax.lax.stop_gradient, "cleared": jnp.zeros_like,
-    }  # fmt: skip
+        "nothing": lambda states: states,
+        "stopped": jax.lax.stop_gradient,
+        "cleared": jnp.zeros_like,
+    }
 
     def one(states: Any, start: Any) -> tuple[Any, Any]:
         def layer(X: Any, xs: Any) -> tuple[Any, Any]:
@@ -61,7 +63,7 @@ def distance(between: str) -> float:
     """‖∇ − ∇^(full)‖ / ‖∇^(full)‖ in float64 of a heuristic on the copying task, with slices of a quarter."""
     from gradgate.references.backends import precision
     from gradgate.references.performer.in_jax.methods import full
-    from gradgate.references.performer.paper.rows import _relative
+    from gradgate.references.performer.paper.measured import relative_error
 
     with precision("jax", "float64"):
         import jax
@@ -71,7 +73,7 @@ def distance(between: str) -> float:
         )
         _, ours = jax.jit(functools.partial(gradient, chunk=4, between=between))(problem)
         _, exact = jax.jit(full)(problem)
-        return _relative(ours, exact)
+        return relative_error(ours, exact)
 
 
 def stored(first: int = 256, chunk: int = 64, profile: str = "cpu") -> float:
@@ -112,9 +114,18 @@ def trained(between: str, steps: int = STEPS, length: int = 16, width: int = 32)
     from gradgate.references.performer.paper.training import train
 
     spec = PerformerSpec(
-        dtype="float32", length=length, layers=2, heads=4, head_width=width // 4, expansion=4, vocabulary=8, batch=32,
-        task="copying", norm="pre", sharpness=1.0,
-    )  # fmt: skip
+        dtype="float32",
+        length=length,
+        layers=2,
+        heads=4,
+        head_width=width // 4,
+        expansion=4,
+        vocabulary=8,
+        batch=32,
+        task="copying",
+        norm="pre",
+        sharpness=1.0,
+    )
     chunk = length // 4
 
     def by(problem: PerformerProblem) -> tuple[Any, Any]:
@@ -129,37 +140,74 @@ LOSS = "§4.3 / copying, last loss over that of a guess"
 
 ROWS = (
     Published(
-        "§3.3", "backprop through the sliced forward pass", "bytes, exponent of L", "1", f"{HERE}:stored", {}, 1.0,
+        "§3.3",
+        "backprop through the sliced forward pass",
+        "bytes, exponent of L",
+        "1",
+        f"{HERE}:stored",
+        {},
+        1.0,
         expects=upheld(equal(0.05, '"resulting in O(L) memory complexity"; the constant part drops out')),
     ),
     Published(
-        "§4.3", "gradient of the heuristics", "nothing", "relative", f"{HERE}:distance", {"between": "nothing"}, 1e-10,
+        "§4.3",
+        "gradient of the heuristics",
+        "nothing",
+        "relative",
+        f"{HERE}:distance",
+        {"between": "nothing"},
+        1e-10,
         expects=upheld(at_most("the sliced forward pass itself is exact, up to rounding in float64")),
     ),
     *(
         Published(
-            "§4.3", "gradient of the heuristics", between, "relative", f"{HERE}:distance", {"between": between}, 0.1,
+            "§4.3",
+            "gradient of the heuristics",
+            between,
+            "relative",
+            f"{HERE}:distance",
+            {"between": between},
+            0.1,
             expects=upheld(at_least('"limit gradient propagation across the whole input": another gradient')),
         )
         for between in ("stopped", "cleared")
     ),
     Published(
-        "§4.3", "copying, last loss over that of a guess", "slim", "times", f"{HERE}:trained", {"between": "slim"}, 0.5,
+        "§4.3",
+        "copying, last loss over that of a guess",
+        "slim",
+        "times",
+        f"{HERE}:trained",
+        {"between": "slim"},
+        0.5,
         expects=upheld(at_most("Algorithm 1 learns the task: its loss is well below a guess's")),
     ),
     Published(
-        "§4.3", "copying, last loss over that of a guess", "cleared", "times", f"{HERE}:trained",
-        {"between": "cleared"}, 1.0,
+        "§4.3",
+        "copying, last loss over that of a guess",
+        "cleared",
+        "times",
+        f"{HERE}:trained",
+        {"between": "cleared"},
+        1.0,
         expects=upheld(equal(0.05, '"chunking the input … would fail to solve the task": no better than a guess')),
     ),
     Published(
-        "§4.3", "copying, last loss over that of a guess", "stopped", "times", f"{HERE}:trained",
+        "§4.3",
+        "copying, last loss over that of a guess",
+        "stopped",
+        "times",
+        f"{HERE}:trained",
         {"between": "stopped"},
     ),
     Published(
-        "§4.3", "copying, last loss with the gradient stopped over Algorithm 1's", "600 steps", "times",
+        "§4.3",
+        "copying, last loss with the gradient stopped over Algorithm 1's",
+        "600 steps",
+        "times",
         "gradgate.references.derived:quotient",
-        {"over": f"{LOSS} / stopped", "under": f"{LOSS} / slim", "take": "first"}, 2.0,
+        {"over": f"{LOSS} / stopped", "under": f"{LOSS} / slim", "take": "first"},
+        2.0,
         expects=upheld(at_least('§1: "impair long-context pattern learning", read as twice the loss')),
     ),
-)  # fmt: skip
+)

@@ -123,8 +123,14 @@ def approximation(features: int, seeds: int = 8) -> float:
     found = []
     for seed in range(seeds):
         spec = PerformerSpec(
-            length=16, layers=2, heads=2, head_width=8, feature_map="favor", features=features, seed=3,
-        )  # fmt: skip
+            length=16,
+            layers=2,
+            heads=2,
+            head_width=8,
+            feature_map="favor",
+            features=features,
+            seed=3,
+        )
         problem = spec.build("numpy")
         drawn = np.random.default_rng(seed).standard_normal((features, spec.head_width))
         from gradgate.references.performer.features import orthogonal_rows
@@ -160,8 +166,10 @@ def program(model: str, length: int) -> tuple[Callable[..., Any], tuple[Any, ...
     if model == "undone":
         return undone, given
     plain: dict[str, Callable[..., Any]] = {
-        "RNN": recurrent, "Residual": functools.partial(recurrent, residual=True), "coupled": coupled,
-    }  # fmt: skip
+        "RNN": recurrent,
+        "Residual": functools.partial(recurrent, residual=True),
+        "coupled": coupled,
+    }
     return jax.value_and_grad(plain[model]), given
 
 
@@ -203,21 +211,18 @@ def _table() -> list[Published]:
 
     def row(series: str, x: str, name: str, model: str, printed: float, agreement: Agreement, first: int) -> None:
         told = {"model": model, "first": first}
-        rows.append(
-            Published("Table 1", series, x, "1", f"{HERE}:{name}", told, printed, expects=upheld(agreement))
-        )  # fmt: skip
+        rows.append(Published("Table 1", series, x, "1", f"{HERE}:{name}", told, printed, expects=upheld(agreement)))
 
     counted = equal(0.01, "counts of operations: a doubling adds exactly as much, or one level")
     for series, model, power, growth, first in (
-        ("RNN", "RNN", 1.0, LINEAR, 256), ("Residual NN", "Residual", 1.0, LINEAR, 256),
+        ("RNN", "RNN", 1.0, LINEAR, 256),
+        ("Residual NN", "Residual", 1.0, LINEAR, 256),
         ("exponential Transformer", "softmax", 2.0, LEVELS, 1024),
-    ):  # fmt: skip
+    ):
         row(series, "FLOPs, exponent of L", "flops", model, power, equal(0.05, CLOSE), first)
         row(series, "depth, second doubling of L over the first", "parallel", model, growth, counted, first)
         row(series, "bytes, exponent of L", "memory", model, power, equal(0.05, CLOSE), first)
-    row(
-        "Residual NN in coupled halves", "bytes, exponent of L", "memory", "coupled", 1.0, equal(0.05, CLOSE), 256
-    )  # fmt: skip
+    row("Residual NN in coupled halves", "bytes, exponent of L", "memory", "coupled", 1.0, equal(0.05, CLOSE), 256)
     return rows
 
 
@@ -225,24 +230,42 @@ FAVOR = "§3.4 / FAVOR+ against softmax with the same weights"
 ROWS = (
     *_table(),
     Published(
-        "Table 1", "Residual NN in coupled halves, undone", "bytes, exponent of L", "1", f"{HERE}:memory",
+        "Table 1",
+        "Residual NN in coupled halves, undone",
+        "bytes, exponent of L",
+        "1",
+        f"{HERE}:memory",
         {"model": "undone", "first": 256},
     ),
     *(
         Published(
-            "§3.4", "FAVOR+ against softmax with the same weights", M, "relative", f"{HERE}:approximation",
+            "§3.4",
+            "FAVOR+ against softmax with the same weights",
+            M,
+            "relative",
+            f"{HERE}:approximation",
             {"features": M},
         )
         for M in (16, 64, 256, 1024)
     ),
     Published(
-        "§3.4", "FAVOR+ against softmax with the same weights", "M = 1024 over M = 16", "times",
-        "gradgate.references.derived:quotient", {"over": f"{FAVOR} / 1024", "under": f"{FAVOR} / 16", "take": "first"},
-        0.5, expects=upheld(at_most('"can approximate": more features come closer, read as half the error')),
+        "§3.4",
+        "FAVOR+ against softmax with the same weights",
+        "M = 1024 over M = 16",
+        "times",
+        "gradgate.references.derived:quotient",
+        {"over": f"{FAVOR} / 1024", "under": f"{FAVOR} / 16", "take": "first"},
+        0.5,
+        expects=upheld(at_most('"can approximate": more features come closer, read as half the error')),
     ),
     Published(
-        "§3.4", "FAVOR+ against softmax with the same weights", "M = 1024", "relative",
-        "gradgate.references.derived:value", {"of": FAVOR, "take": "last"}, 0.05,
+        "§3.4",
+        "FAVOR+ against softmax with the same weights",
+        "M = 1024",
+        "relative",
+        "gradgate.references.derived:value",
+        {"of": FAVOR, "take": "last"},
+        0.05,
         expects=upheld(at_most('"can approximate any conventional Transformer", read as to 5% with 1024 features')),
     ),
-)  # fmt: skip
+)

@@ -25,7 +25,7 @@ def discrepancies(name: str, chunk: int, seeds: int = SEEDS, length: int = 0) ->
     """
     from gradgate.references.backends import precision
     from gradgate.references.performer.in_jax import methods
-    from gradgate.references.performer.paper.rows import _relative, configuration
+    from gradgate.references.performer.paper.measured import configuration, relative_error
 
     found = []
     with precision("jax", "float32"):
@@ -36,7 +36,7 @@ def discrepancies(name: str, chunk: int, seeds: int = SEEDS, length: int = 0) ->
         for seed in range(seeds):
             fields: dict[str, Any] = {"seed": seed, **({"length": length} if length else {})}
             problem: Any = configuration(name, **fields).build("jax")
-            found.append(_relative(sliced(problem)[1], full(problem)[1]))
+            found.append(relative_error(sliced(problem)[1], full(problem)[1]))
     return tuple(found)
 
 
@@ -73,26 +73,49 @@ AVERAGED = "Fig. 2, discrepancy over 10 seeds"
 ROWS = (
     *(
         Published(
-            AVERAGED, "I, mean", chunk, "relative", f"{HERE}:mean", {"name": "I", "chunk": chunk}, 1e-5,
+            AVERAGED,
+            "I, mean",
+            chunk,
+            "relative",
+            f"{HERE}:mean",
+            {"name": "I", "chunk": chunk},
+            1e-5,
             expects=upheld(at_most('§4.2: "of order 1e-6–1e-5"')),
         )
         for chunk in (64, 8)
     ),
     *(
         Published(
-            AVERAGED, "I, standard error", chunk, "relative", f"{HERE}:standard_error", {"name": "I", "chunk": chunk},
+            AVERAGED,
+            "I, standard error",
+            chunk,
+            "relative",
+            f"{HERE}:standard_error",
+            {"name": "I", "chunk": chunk},
             drawn=True,
         )
         for chunk in (64, 8)
     ),
     Published(
-        "Fig. 2, discrepancy", "III, iter.", 512, "relative", f"{HERE}:mean",
-        {"name": "III", "chunk": 512, "seeds": 1}, 1e-5, expects=upheld(at_most('§4.2: "of order 1e-6–1e-5"')),
+        "Fig. 2, discrepancy",
+        "III, iter.",
+        512,
+        "relative",
+        f"{HERE}:mean",
+        {"name": "III", "chunk": 512, "seeds": 1},
+        1e-5,
+        expects=upheld(at_most('§4.2: "of order 1e-6–1e-5"')),
     ),
     *(
         Published(
-            "Fig. 2, overflow", f"IV, {label}", x, "B", f"{ROWS_HERE}:jax_bytes",
-            {"name": "IV", "profile": "nvidia-p100", **told}, 16e9, FITS if instead else "",
+            "Fig. 2, overflow",
+            f"IV, {label}",
+            x,
+            "B",
+            f"{ROWS_HERE}:jax_bytes",
+            {"name": "IV", "profile": "nvidia-p100", **told},
+            16e9,
+            FITS if instead else "",
             expects=unexplained(OVERFLOW, instead=instead) if instead else upheld(OVERFLOW),
         )
         for label, x, told, instead in (
@@ -102,8 +125,13 @@ ROWS = (
         )
     ),
     Published(
-        "Fig. 5", "bits per character, largest difference from full training", "40 steps", "relative",
-        f"{HERE}:bits_apart", {}, 1e-6,
+        "Fig. 5",
+        "bits per character, largest difference from full training",
+        "40 steps",
+        "relative",
+        f"{HERE}:bits_apart",
+        {},
+        1e-6,
         expects=upheld(at_most('"almost indistinguishable", in float64, on the text that is trained on')),
     ),
-)  # fmt: skip
+)

@@ -61,7 +61,7 @@ def _full(spec: PerformerSpec, prefix_sum: str) -> Callable[[], Any]:
 
 def over_full(name: str, chunk: int, prefix_sum: str = "block", repeats: int = 1) -> float:
     """Algorithm 1 over the full algorithm, on one layer of a configuration, in PyTorch."""
-    from gradgate.references.performer.paper.rows import configuration
+    from gradgate.references.performer.paper.measured import configuration
 
     spec = configuration(name, layers=1)
     return ratio(_slim(spec, chunk, prefix_sum), _full(spec, prefix_sum), repeats)
@@ -69,7 +69,7 @@ def over_full(name: str, chunk: int, prefix_sum: str = "block", repeats: int = 1
 
 def iterative_over_explicit(chunk: int = 256, repeats: int = 5) -> float:
     """Algorithm 1 with blocks over the same with explicit prefix sums, one layer of configuration I, in PyTorch."""
-    from gradgate.references.performer.paper.rows import configuration
+    from gradgate.references.performer.paper.measured import configuration
 
     spec = configuration("I", layers=1)
     return ratio(_slim(spec, chunk, "block"), _slim(spec, chunk, "explicit"), repeats)
@@ -77,7 +77,7 @@ def iterative_over_explicit(chunk: int = 256, repeats: int = 5) -> float:
 
 def four_times_as_long(chunk: int = 256, repeats: int = 3) -> float:
     """Algorithm 1 at L = 4096 over L = 1024 at equal C and d_model: what IV takes of III, at a quarter of both."""
-    from gradgate.references.performer.paper.rows import configuration
+    from gradgate.references.performer.paper.measured import configuration
 
     short, long = (configuration("I", layers=1, length=length) for length in (1024, 4096))
     return ratio(_slim(long, chunk, "block"), _slim(short, chunk, "block"), repeats)
@@ -149,15 +149,33 @@ def cumsum_over_own(what: str, length: int = 1024, numbers: int = 4096, repeats:
     return native / own
 
 
-def _time(place: str, series: str, x: Any, name: str, told: dict[str, Any], printed: float | None, agreement: Any,
-          unlike: str = OTHER, reason: str = "") -> Published:  # fmt: skip
+def _time(
+    place: str,
+    series: str,
+    x: Any,
+    name: str,
+    told: dict[str, Any],
+    printed: float | None,
+    agreement: Any,
+    unlike: str = OTHER,
+    reason: str = "",
+) -> Published:
     where = "gradgate.references.derived" if name == "growth" else HERE
     declared = None if agreement is None else unexplained(agreement) if reason else upheld(agreement)
     drawn = printed is None
     return Published(
-        place, series, x, "times", f"{where}:{name}", told, printed, reason, expects=declared,
-        unlike="" if drawn else unlike, drawn=drawn,
-    )  # fmt: skip
+        place,
+        series,
+        x,
+        "times",
+        f"{where}:{name}",
+        told,
+        printed,
+        reason,
+        expects=declared,
+        unlike="" if drawn else unlike,
+        drawn=drawn,
+    )
 
 
 SMALL = "Fig. 2, time at small C"
@@ -168,37 +186,100 @@ COMPILED = (
 )
 ROWS = (
     *(
-        _time("Table 2", "time over full, one layer, PyTorch, CPU", f"Enwik8 4096, {chunk}", "over_full",
-              {"name": "III", "chunk": chunk}, printed / 0.4598,
-              equal(0.25, "times are averages of 1000 iterations on a shared device"), ONE_LAYER, TWICE)
+        _time(
+            "Table 2",
+            "time over full, one layer, PyTorch, CPU",
+            f"Enwik8 4096, {chunk}",
+            "over_full",
+            {"name": "III", "chunk": chunk},
+            printed / 0.4598,
+            equal(0.25, "times are averages of 1000 iterations on a shared device"),
+            ONE_LAYER,
+            TWICE,
+        )
         for chunk, printed in ((2048, 0.7922), (1366, 0.8654))
     ),
     *(
-        _time("Fig. 2, time", f"{name}, {label}, one layer", chunk, "over_full",
-              {"name": name, "chunk": chunk, "prefix_sum": kind}, None, None)
+        _time(
+            "Fig. 2, time",
+            f"{name}, {label}, one layer",
+            chunk,
+            "over_full",
+            {"name": name, "chunk": chunk, "prefix_sum": kind},
+            None,
+            None,
+        )
         for name, label, kind, chunk in (
-            ("II", "PS", "explicit", 256), ("II", "PS", "explicit", 64),
+            ("II", "PS", "explicit", 256),
+            ("II", "PS", "explicit", 64),
         )
     ),
-    _time("Fig. 2, time", "L = 4096 over L = 1024", "C = 256", "four_times_as_long", {}, 4.0,
-          equal(0.25, "the paper's III and IV differ in L alone: four times the slices")),
+    _time(
+        "Fig. 2, time",
+        "L = 4096 over L = 1024",
+        "C = 256",
+        "four_times_as_long",
+        {},
+        4.0,
+        equal(0.25, "the paper's III and IV differ in L alone: four times the slices"),
+    ),
     *(
         _time(SMALL, framework, chunk, "at_chunk", {"framework": framework, "chunk": chunk}, None, None)
-        for framework in ("torch", "jax") for chunk in (1, 2, 4, 8)
+        for framework in ("torch", "jax")
+        for chunk in (1, 2, 4, 8)
     ),
     *(
-        _time(SMALL, framework, "exponent of C", "growth", {"of": f"{SMALL} / {framework}"}, -1.0,
-              equal(0.25, "the dotted line is proportional to 1/C; a slice's own tokens take some time too"),
-              reason=reason)
+        _time(
+            SMALL,
+            framework,
+            "exponent of C",
+            "growth",
+            {"of": f"{SMALL} / {framework}"},
+            -1.0,
+            equal(0.25, "the dotted line is proportional to 1/C; a slice's own tokens take some time too"),
+            reason=reason,
+        )
         for framework, reason in (("torch", ""), ("jax", COMPILED))
     ),
-    Published("§4.1", "cumsum over our parallel prefix sum", "seconds", "times", f"{HERE}:cumsum_over_own",
-              {"what": "seconds"}, None, WORDS),
-    Published("§4.1", "cumsum over our parallel prefix sum", "bytes", "times", f"{HERE}:cumsum_over_own",
-              {"what": "bytes"}, 1.0, "bytes of tensors, which are the same on every device",
-              expects=upheld(at_most('"consumes less memory"'))),
-    Published("§4.1", "attention in blocks over explicit sums", "C = 256", "times", f"{HERE}:iterative_over_explicit",
-              {}, None, WORDS),
-    Published("App. B", "attention one by one over blocks of 32", "seconds", "times", f"{HERE}:one_by_one_over_blocks",
-              {}, None, WORDS),
-)  # fmt: skip
+    Published(
+        "§4.1",
+        "cumsum over our parallel prefix sum",
+        "seconds",
+        "times",
+        f"{HERE}:cumsum_over_own",
+        {"what": "seconds"},
+        None,
+        WORDS,
+    ),
+    Published(
+        "§4.1",
+        "cumsum over our parallel prefix sum",
+        "bytes",
+        "times",
+        f"{HERE}:cumsum_over_own",
+        {"what": "bytes"},
+        1.0,
+        "bytes of tensors, which are the same on every device",
+        expects=upheld(at_most('"consumes less memory"')),
+    ),
+    Published(
+        "§4.1",
+        "attention in blocks over explicit sums",
+        "C = 256",
+        "times",
+        f"{HERE}:iterative_over_explicit",
+        {},
+        None,
+        WORDS,
+    ),
+    Published(
+        "App. B",
+        "attention one by one over blocks of 32",
+        "seconds",
+        "times",
+        f"{HERE}:one_by_one_over_blocks",
+        {},
+        None,
+        WORDS,
+    ),
+)

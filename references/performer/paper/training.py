@@ -38,9 +38,15 @@ class Curve:
 
 
 def train(
-    spec: PerformerSpec, gradient: Gradient, steps: int, rate: float = 3e-3, *, then: Gradient | None = None,
-    moved: bool = False, batches: Batches | None = None,
-) -> Curve:  # fmt: skip
+    spec: PerformerSpec,
+    gradient: Gradient,
+    steps: int,
+    rate: float = 3e-3,
+    *,
+    then: Gradient | None = None,
+    moved: bool = False,
+    batches: Batches | None = None,
+) -> Curve:
     """Train in JAX with Adam, on other sequences at each step, which are the same for every method.
 
     Args:
@@ -90,9 +96,18 @@ def curves(
     from gradgate.references.performer.in_jax.methods import full, slim
 
     spec = PerformerSpec(
-        dtype=dtype, length=length, layers=2, heads=4, head_width=width // 4, expansion=4, vocabulary=8, batch=batch,
-        task="copying", norm="pre", sharpness=1.0,
-    )  # fmt: skip
+        dtype=dtype,
+        length=length,
+        layers=2,
+        heads=4,
+        head_width=width // 4,
+        expansion=4,
+        vocabulary=8,
+        batch=batch,
+        task="copying",
+        norm="pre",
+        sharpness=1.0,
+    )
 
     def sliced(problem: PerformerProblem) -> tuple[Any, Tree]:
         return slim(problem, chunk=chunk)
@@ -150,9 +165,18 @@ def on_text(
     from gradgate.references.performer.in_jax.methods import full, slim
 
     spec = PerformerSpec(
-        dtype=dtype, length=length, layers=2, heads=2, head_width=16, expansion=4, vocabulary=128, batch=4,
-        task="window", norm="pre", sharpness=1.0,
-    )  # fmt: skip
+        dtype=dtype,
+        length=length,
+        layers=2,
+        heads=2,
+        head_width=16,
+        expansion=4,
+        vocabulary=128,
+        batch=4,
+        task="window",
+        norm="pre",
+        sharpness=1.0,
+    )
     batches = windows(spec, tokens.python_topics(), steps)
 
     def sliced(problem: PerformerProblem) -> tuple[Any, Tree]:

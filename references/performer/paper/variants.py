@@ -28,7 +28,7 @@ def distance(framework: Backend, wrong: float = 0.0, **fields: Any) -> float:
         fields: fields of the Spec, which choose the variant.
     """
     from gradgate.references.backends import precision
-    from gradgate.references.performer.paper.rows import _relative
+    from gradgate.references.performer.paper.measured import relative_error
 
     methods = _methods(framework)
     with precision(framework, "float64"):
@@ -37,7 +37,7 @@ def distance(framework: Backend, wrong: float = 0.0, **fields: Any) -> float:
         _, exact = methods.full(problem)
         attention = ours["layers"]["attention"]
         attention["value"] = attention["value"] * (1 + wrong)
-        return _relative(ours, exact)
+        return relative_error(ours, exact)
 
 
 def _methods(framework: str) -> Any:
@@ -54,7 +54,7 @@ def shared(framework: Backend, wrong: float = 0.0) -> float:
         wrong: a relative error of the first layer's share.
     """
     from gradgate.references.backends import namespace, precision, tree_map
-    from gradgate.references.performer.paper.rows import _relative
+    from gradgate.references.performer.paper.measured import relative_error
 
     methods = _methods(framework)
     with precision(framework, "float64"):
@@ -69,7 +69,7 @@ def shared(framework: Backend, wrong: float = 0.0) -> float:
         copies = tree_map(lambda leaf: xp.concat([leaf] * layers, axis=0), one)
         _, ours = methods.slim(problem.with_params({**problem.params, "layers": copies}), chunk=CHUNK)
         summed = tree_map(lambda leaf: leaf.sum(0)[None] + wrong * leaf[:1], ours["layers"])
-        return _relative(summed, _gradient(framework, loss, one))
+        return relative_error(summed, _gradient(framework, loss, one))
 
 
 def _gradient(framework: str, loss: Callable[[Any], Any], params: Any) -> Any:
@@ -96,9 +96,15 @@ def layer_bytes(framework: str, method: str, profile: str = "cpu") -> float:
     for layers in (2, 6):
         for chunk in (32, 96):
             spec = PerformerSpec(
-                dtype="float32", length=96, layers=layers, heads=2, head_width=16, expansion=4, norm="pre",
+                dtype="float32",
+                length=96,
+                layers=layers,
+                heads=2,
+                head_width=16,
+                expansion=4,
+                norm="pre",
                 residual="reversible",
-            )  # fmt: skip
+            )
             found[layers, chunk] = _bytes(framework, method, spec, chunk, profile)
     mixed = found[6, 96] - found[6, 32] - found[2, 96] + found[2, 32]
     return mixed / ((6 - 2) * (96 - 32))
@@ -166,11 +172,17 @@ def bends(kind: str) -> float:
 def _distances(place: str, series: str, words: str, function: str, **told: Any) -> list[Published]:
     return [
         Published(
-            place, series, framework, "relative", f"{HERE}:{function}", {"framework": framework, **told}, 1e-10,
+            place,
+            series,
+            framework,
+            "relative",
+            f"{HERE}:{function}",
+            {"framework": framework, **told},
+            1e-10,
             expects=upheld(at_most(f"{words}: in float64 up to rounding, of which Eq. 19 loses a few digits")),
         )
         for framework in ("jax", "torch")
-    ]  # fmt: skip
+    ]
 
 
 SAID = "§3.1: written as F and G, so that Algorithm 1 applies"
@@ -179,35 +191,60 @@ ROWS = (
     *_distances("§3.1", "shared weights", SAID, "shared"),
     *_distances("§3.1", "reversible layers", SAID, "distance", residual="reversible"),
     *_distances(
-        "§3.4", "a layer of type (23) that is not attention", '"can be applied to any architecture of type (23)"',
-        "distance", feature_map="sum",
+        "§3.4",
+        "a layer of type (23) that is not attention",
+        '"can be applied to any architecture of type (23)"',
+        "distance",
+        feature_map="sum",
     ),
     *(
         Published(
-            "§5", "bytes of a layer in Φ^(n), undone over kept", framework, "%", f"{HERE}:undone_over_kept",
-            {"framework": framework}, 10.0,
+            "§5",
+            "bytes of a layer in Φ^(n), undone over kept",
+            framework,
+            "%",
+            f"{HERE}:undone_over_kept",
+            {"framework": framework},
+            10.0,
             expects=upheld(at_most('"one doesn\'t need to store the whole symbolic Φ": nearly nothing of a layer')),
         )
         for framework in ("jax", "torch")
     ),
     *(
         Published(
-            "§5", "bytes of a layer in Φ^(n), run again over kept", framework, "%", f"{HERE}:undone_over_kept",
-            {"framework": framework, "method": "slim_checkpointed"}, 25.0,
+            "§5",
+            "bytes of a layer in Φ^(n), run again over kept",
+            framework,
+            "%",
+            f"{HERE}:undone_over_kept",
+            {"framework": framework, "method": "slim_checkpointed"},
+            25.0,
             expects=upheld(at_most('"to reduce the memory consumption for storing" Φ, read as to a quarter')),
         )
         for framework in ("jax", "torch")
     ),
     Published(
-        "§2.1", "Eq. 2 as printed", "a zero query and key", "share of finite numbers", f"{HERE}:divided", {}, 1.0,
+        "§2.1",
+        "Eq. 2 as printed",
+        "a zero query and key",
+        "share of finite numbers",
+        f"{HERE}:divided",
+        {},
+        1.0,
         "g(x)_i = x_i² of §4 is 0 where x_i is 0, so the sum that divides is 0 too, and 0/0 is NaN; a query and keys "
         "that are not zero give numbers",
         expects=refuted(equal(0.0, '"well-defined": every quotient is a number'), instead=0.0),
     ),
     *(
         Published(
-            "§3.4", "change of ∂X_l/∂X_{l−1} between two states", name, "relative", f"{HERE}:bends", {"kind": kind},
-            printed, expects=upheld(agreement),
+            "§3.4",
+            "change of ∂X_l/∂X_{l−1} between two states",
+            name,
+            "relative",
+            f"{HERE}:bends",
+            {"kind": kind},
+            printed,
+            expects=upheld(agreement),
         )
         for name, kind, printed, agreement in (
             ("RNN (21)", "RNN", 0.01, at_least("not linear: the Jacobian changes by a percent at least")),
@@ -215,4 +252,4 @@ ROWS = (
             ("Performer (23)", "Performer", 0.0, equal(0.0, '"depends linearly": the Jacobian does not change')),
         )
     ),
-)  # fmt: skip
+)

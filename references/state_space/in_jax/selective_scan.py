@@ -19,9 +19,19 @@ from gradgate.references.state_space.operands import How, check_segments, how, p
 
 
 def selective_scan(
-    a: Any, b: Any, c: Any, x: Any, *, delta: Any = None, state: Any = None, chunk: int | None = None,
-    associative: bool = False, lengths: Sequence[int] | None = None, segments: Any = None, return_state: bool = False,
-) -> Any:  # fmt: skip
+    a: Any,
+    b: Any,
+    c: Any,
+    x: Any,
+    *,
+    delta: Any = None,
+    state: Any = None,
+    chunk: int | None = None,
+    associative: bool = False,
+    lengths: Sequence[int] | None = None,
+    segments: Any = None,
+    return_state: bool = False,
+) -> Any:
     """Outputs y_t = c_t·h_t of the states h_t = a_t h_{t−1} + b_t x_t, in memory for about √length states.
 
     Args:
@@ -73,8 +83,10 @@ def selective_scan(
             )
     given = how(
         {name: None if leaf is None else tuple(leaf.shape) for name, leaf in operands.items()},
-        {name: str(leaf.dtype) for name, leaf in operands.items() if leaf is not None}, chunk, associative,
-    )  # fmt: skip
+        {name: str(leaf.dtype) for name, leaf in operands.items() if leaf is not None},
+        chunk,
+        associative,
+    )
     first = _first(x, lengths, segments)
     tokens = {"b": b, "c": c, "x": x, **({"a": a} if delta is None else {"delta": delta})}
     wide = jnp.promote_types(x.dtype, jnp.float32)

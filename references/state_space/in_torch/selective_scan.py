@@ -23,10 +23,19 @@ ORDER = ("a", "b", "c", "x", "delta", "state")
 
 
 def selective_scan(
-    a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, x: torch.Tensor, *, delta: torch.Tensor | None = None,
-    state: torch.Tensor | None = None, chunk: int | None = None, associative: bool = False,
-    lengths: Sequence[int] | None = None, segments: torch.Tensor | None = None, return_state: bool = False,
-) -> Any:  # fmt: skip
+    a: torch.Tensor,
+    b: torch.Tensor,
+    c: torch.Tensor,
+    x: torch.Tensor,
+    *,
+    delta: torch.Tensor | None = None,
+    state: torch.Tensor | None = None,
+    chunk: int | None = None,
+    associative: bool = False,
+    lengths: Sequence[int] | None = None,
+    segments: torch.Tensor | None = None,
+    return_state: bool = False,
+) -> Any:
     """Outputs y_t = c_t·h_t of the states h_t = a_t h_{t−1} + b_t x_t, in memory for about √length states.
 
     Args:
@@ -81,8 +90,9 @@ def selective_scan(
     given = how(
         {name: None if leaf is None else tuple(leaf.shape) for name, leaf in operands.items()},
         {name: str(leaf.dtype).removeprefix("torch.") for name, leaf in operands.items() if leaf is not None},
-        chunk, associative,
-    )  # fmt: skip
+        chunk,
+        associative,
+    )
     first = _first(operands["x"], lengths, segments)
     y, after, _ = _Scan.apply(*(operands[name] for name in ORDER), first, given)
     return (y, after) if return_state else y
@@ -253,9 +263,12 @@ def _zeros(operands: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 def _backward(
-    given: How, operands: dict[str, torch.Tensor | None], first: torch.Tensor | None, starts: torch.Tensor,
+    given: How,
+    operands: dict[str, torch.Tensor | None],
+    first: torch.Tensor | None,
+    starts: torch.Tensor,
     cotangents: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
-) -> dict[str, torch.Tensor | None]:  # fmt: skip
+) -> dict[str, torch.Tensor | None]:
     """The cotangents of the operands.
 
     Args:
@@ -289,9 +302,14 @@ def _backward(
 
 
 def _pull_chunk(
-    given: How, tokens: dict[str, torch.Tensor], shared: torch.Tensor | None, first: torch.Tensor | None,
-    start: torch.Tensor, g: torch.Tensor, carry: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor | None, dict[str, torch.Tensor]]:  # fmt: skip
+    given: How,
+    tokens: dict[str, torch.Tensor],
+    shared: torch.Tensor | None,
+    first: torch.Tensor | None,
+    start: torch.Tensor,
+    g: torch.Tensor,
+    carry: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor | None, dict[str, torch.Tensor]]:
     """Run one chunk forward once more, and back.
 
     Args:

@@ -72,9 +72,12 @@ def _jacobian(outputs: int) -> Program:
 
 
 PROGRAMS = {
-    "parameters": _by_parameters, "all": _by_all, "each sequence": _each_sequence, "forward": _forward,
+    "parameters": _by_parameters,
+    "all": _by_all,
+    "each sequence": _each_sequence,
+    "forward": _forward,
     "jacobian": _jacobian,
-}  # fmt: skip
+}
 
 
 def flops(structure: str, net: str, of: str = "parameters") -> float:

@@ -21,20 +21,81 @@ from gradgate.references import registry
 from gradgate.references.backends import precision
 from gradgate.references.state_space.problem import StateSpaceProblem, StateSpaceSpec
 
-MOVES = frozenset({
-    "broadcast_in_dim", "concatenate", "convert_element_type", "copy", "dynamic_slice", "dynamic_update_slice",
-    "expand_dims", "gather", "pad", "reshape", "rev", "select_n", "slice", "split", "squeeze", "stop_gradient",
-    "transpose", "optimization_barrier",
-})  # fmt: skip
+MOVES = frozenset(
+    {
+        "broadcast_in_dim",
+        "concatenate",
+        "convert_element_type",
+        "copy",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "expand_dims",
+        "gather",
+        "pad",
+        "reshape",
+        "rev",
+        "select_n",
+        "slice",
+        "split",
+        "squeeze",
+        "stop_gradient",
+        "transpose",
+        "optimization_barrier",
+    }
+)
 """Primitives of JAX that only move numbers."""
-TORCH_MOVES = frozenset({
-    "view", "_unsafe_view", "reshape", "expand", "permute", "transpose", "t", "squeeze", "unsqueeze", "select", "slice",
-    "cat", "stack", "clone", "detach", "alias", "copy_", "new_zeros", "zeros_like", "ones_like", "zeros", "ones",
-    "full", "index", "index_select", "index_copy", "select_backward", "slice_backward", "embedding", "lift_fresh_copy",
-    "_to_copy", "arange", "eye", "scalar_tensor", "unbind", "split", "constant_pad_nd", "where", "new_empty_strided",
-    "squeeze_", "unsqueeze_", "empty_like", "fill", "full_like", "gather", "getitem", "repeat",
-    "as_strided",
-})  # fmt: skip
+TORCH_MOVES = frozenset(
+    {
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "expand",
+        "permute",
+        "transpose",
+        "t",
+        "squeeze",
+        "unsqueeze",
+        "select",
+        "slice",
+        "cat",
+        "stack",
+        "clone",
+        "detach",
+        "alias",
+        "copy_",
+        "new_zeros",
+        "zeros_like",
+        "ones_like",
+        "zeros",
+        "ones",
+        "full",
+        "index",
+        "index_select",
+        "index_copy",
+        "select_backward",
+        "slice_backward",
+        "embedding",
+        "lift_fresh_copy",
+        "_to_copy",
+        "arange",
+        "eye",
+        "scalar_tensor",
+        "unbind",
+        "split",
+        "constant_pad_nd",
+        "where",
+        "new_empty_strided",
+        "squeeze_",
+        "unsqueeze_",
+        "empty_like",
+        "fill",
+        "full_like",
+        "gather",
+        "getitem",
+        "repeat",
+        "as_strided",
+    }
+)
 """Operators of ATen that only move or make numbers."""
 Steps = Callable[[Any], int]
 """A function from an equation of JAX to the number of its steps."""

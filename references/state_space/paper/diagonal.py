@@ -107,8 +107,10 @@ def adjoint_sharding(params: Any, y: Any) -> Any:
 
 
 METHODS: dict[str, Callable[[Any, Any], Any]] = {
-    "backprop": backprop, "adjoint_sharding": adjoint_sharding, "checkpointed": checkpointed,
-}  # fmt: skip
+    "backprop": backprop,
+    "adjoint_sharding": adjoint_sharding,
+    "checkpointed": checkpointed,
+}
 
 
 def width(model: str) -> int:

@@ -208,24 +208,77 @@ def _row(place: str, series: str, x: str, unit: str, measured: str, printed: flo
 
 ROWS = (
     *(
-        _row("§3.2, Y_K", "distance of Y_0 + Σ Ỹ_k", structure, "relative", "residual_sum", 1e-14, at_most(ROUNDING),
-             structure=structure)
+        _row(
+            "§3.2, Y_K",
+            "distance of Y_0 + Σ Ỹ_k",
+            structure,
+            "relative",
+            "residual_sum",
+            1e-14,
+            at_most(ROUNDING),
+            structure=structure,
+        )
         for structure in STRUCTURES
     ),
-    _row("§4.2, dy_K/dθ", "distance of Σ dỹ_k/dθ", "unstructured, one direction", "relative", "residual_derivative",
-         1e-13, at_most(ROUNDING)),
-    _row("§3.3, Eq. 3", "∂hᵗ/∂θ over that of the whole recurrence", "t = 4", "times", "total_derivative", 1.0,
-         equal(1e-12, ROUNDING)),
+    _row(
+        "§4.2, dy_K/dθ",
+        "distance of Σ dỹ_k/dθ",
+        "unstructured, one direction",
+        "relative",
+        "residual_derivative",
+        1e-13,
+        at_most(ROUNDING),
+    ),
+    _row(
+        "§3.3, Eq. 3",
+        "∂hᵗ/∂θ over that of the whole recurrence",
+        "t = 4",
+        "times",
+        "total_derivative",
+        1.0,
+        equal(1e-12, ROUNDING),
+    ),
     _row("§3.3, nested sum", "over dyᵗ/dθ", "t = 4", "times", "nested", 1.0, equal(1e-12, ROUNDING)),
-    _row("§2, product of ∂f/∂h", "recurrent network, W of norm 0.5", "50 steps", "norm", "product_norm", SHRINKS,
-         at_most('"vanishing": below a millionth'), gain=0.5),
-    _row("§2, product of ∂f/∂h", "recurrent network, W of norm 4", "50 steps", "norm", "product_norm", GROWS,
-         at_least('"exploding": above a million'), gain=4.0),
+    _row(
+        "§2, product of ∂f/∂h",
+        "recurrent network, W of norm 0.5",
+        "50 steps",
+        "norm",
+        "product_norm",
+        SHRINKS,
+        at_most('"vanishing": below a millionth'),
+        gain=0.5,
+    ),
+    _row(
+        "§2, product of ∂f/∂h",
+        "recurrent network, W of norm 4",
+        "50 steps",
+        "norm",
+        "product_norm",
+        GROWS,
+        at_least('"exploding": above a million'),
+        gain=4.0,
+    ),
     *(
-        _row("§2, product of ∂f/∂h", "selective layer, largest", structure, "norm", "selective_norm", 1.0,
-             at_most('"remedies with careful parameterization": no product explodes'), structure=structure)
+        _row(
+            "§2, product of ∂f/∂h",
+            "selective layer, largest",
+            structure,
+            "norm",
+            "selective_norm",
+            1.0,
+            at_most('"remedies with careful parameterization": no product explodes'),
+            structure=structure,
+        )
         for structure in STRUCTURES
     ),
-    _row("App. A.3", "sum((l_y ⊗ h) ∘ C_θ) over the gradient", "P = 2, N = 3", "times, the worst", "example", 1.0,
-         equal(1e-10, ROUNDING)),
-)  # fmt: skip
+    _row(
+        "App. A.3",
+        "sum((l_y ⊗ h) ∘ C_θ) over the gradient",
+        "P = 2, N = 3",
+        "times, the worst",
+        "example",
+        1.0,
+        equal(1e-10, ROUNDING),
+    ),
+)

@@ -99,9 +99,10 @@ def kills_itself(problem: Problem) -> Any:
 
 
 @fault(
-    "error", "the method ended its process (signal SIGSEGV): Fatal Python error: Segmentation fault…in crashes",
+    "error",
+    "the method ended its process (signal SIGSEGV): Fatal Python error: Segmentation fault…in crashes",
     ends="process",
-)  # fmt: skip
+)
 def crashes(problem: Problem) -> Any:
     """Crashes in native code."""
     os.kill(os.getpid(), signal.SIGSEGV)

@@ -53,10 +53,10 @@ class Fault:
 
     def told_by(self, reason: str) -> bool:
         """Whether a verdict's reason is the expected sentence."""
-        return told(self.reason, reason)
+        return is_sentence(self.reason, reason)
 
 
-def told(expected: str, reason: str) -> bool:
+def is_sentence(expected: str, reason: str) -> bool:
     """Whether a sentence is the expected one, in which … matches any text."""
     return re.fullmatch(".*".join(map(re.escape, expected.split("…"))), reason, re.DOTALL) is not None
 

@@ -329,8 +329,12 @@ def pairs(framework: str) -> dict[str, Pair]:
     xp = namespace(framework)
     return {
         name: Pair(
-            made(kind), functools.partial(kind.plain, xp), inputs=kind.inputs, dims={"T": (2, 1, 3), "H": (3, 1, 4)},
-            framework=framework, name=name,
+            made(kind),
+            functools.partial(kind.plain, xp),
+            inputs=kind.inputs,
+            dims={"T": (2, 1, 3), "H": (3, 1, 4)},
+            framework=framework,
+            name=name,
         )
         for name, kind in KINDS.items()
-    }  # fmt: skip
+    }

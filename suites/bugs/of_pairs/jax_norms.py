@@ -33,9 +33,12 @@ def plain_gelu_gate(x: Any, gate: Any) -> Any:
 
 
 gated = Pair(
-    gelu_gate, plain_gelu_gate, inputs={"x": normal("T H"), "gate": normal("T H")},
-    dims={"T": (3, 1, 0, 20), "H": (4, 1)}, composes=("jit", "vmap", "second_order"),
-)  # fmt: skip
+    gelu_gate,
+    plain_gelu_gate,
+    inputs={"x": normal("T H"), "gate": normal("T H")},
+    dims={"T": (3, 1, 0, 20), "H": (4, 1)},
+    composes=("jit", "vmap", "second_order"),
+)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -64,10 +67,14 @@ def plain_logsumexp(x: Any, axis: int = -1) -> Any:
 
 
 summed = Pair(
-    logsumexp, plain_logsumexp, inputs={"x": normal("T H")}, dims={"T": (4, 1, 19), "H": (6, 1, 33)},
-    options={"axis": (-1, 0)}, regimes={"confident": lambda given: given | {"x": 20 * given["x"]}},
+    logsumexp,
+    plain_logsumexp,
+    inputs={"x": normal("T H")},
+    dims={"T": (4, 1, 19), "H": (6, 1, 33)},
+    options={"axis": (-1, 0)},
+    regimes={"confident": lambda given: given | {"x": 20 * given["x"]}},
     composes=("jit", "vmap"),
-)  # fmt: skip
+)
 
 
 @jax.custom_vjp
@@ -106,9 +113,12 @@ def plain_rms_norm(x: Any, weight: Any) -> Any:
 
 
 normed = Pair(
-    rms_norm, plain_rms_norm, inputs={"x": normal("T H"), "weight": normal("H", mean=1.0, scale=0.3)},
-    dims={"T": (3, 1, 17), "H": (4, 2, 31)}, composes=("jit", "second_order"),
-)  # fmt: skip
+    rms_norm,
+    plain_rms_norm,
+    inputs={"x": normal("T H"), "weight": normal("H", mean=1.0, scale=0.3)},
+    dims={"T": (3, 1, 17), "H": (4, 2, 31)},
+    composes=("jit", "second_order"),
+)
 
 
 @jax.custom_vjp
@@ -145,12 +155,16 @@ def plain_add_layer_norm(x: Any, residual: Any, affine: Any) -> Any:
 
 
 added = Pair(
-    add_layer_norm, plain_add_layer_norm,
+    add_layer_norm,
+    plain_add_layer_norm,
     inputs={
-        "x": normal("T H"), "residual": normal("T H"), "affine": {"weight": normal("H", mean=1.0), "bias": normal("H")},
+        "x": normal("T H"),
+        "residual": normal("T H"),
+        "affine": {"weight": normal("H", mean=1.0), "bias": normal("H")},
     },
-    dims={"T": (3, 1, 16), "H": (5, 3, 24)}, composes=("jit", "vmap"),
-)  # fmt: skip
+    dims={"T": (3, 1, 16), "H": (5, 3, 24)},
+    composes=("jit", "vmap"),
+)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -184,9 +198,13 @@ def plain_group_norm(x: Any, weight: Any, groups: int = 1) -> Any:
 
 
 grouped = Pair(
-    group_norm, plain_group_norm, inputs={"x": normal("T H"), "weight": normal("H", mean=1.0)},
-    dims={"T": (3, 1, 9), "H": (4, 12)}, options={"groups": (1, 2, 4)}, composes=("jit",),
-)  # fmt: skip
+    group_norm,
+    plain_group_norm,
+    inputs={"x": normal("T H"), "weight": normal("H", mean=1.0)},
+    dims={"T": (3, 1, 9), "H": (4, 12)},
+    options={"groups": (1, 2, 4)},
+    composes=("jit",),
+)
 
 
 @jax.custom_vjp
@@ -212,11 +230,13 @@ def plain_ragged_softmax(x: Any, lengths: Any) -> Any:
 
 
 masked = Pair(
-    ragged_softmax, plain_ragged_softmax,
+    ragged_softmax,
+    plain_ragged_softmax,
     inputs={"x": normal("T S"), "lengths": integers("T", low=1, below="S + 1")},
-    dims={"T": (4, 1, 12), "S": (5, 1, 30)}, composes=("jit", "vmap"),
+    dims={"T": (4, 1, 12), "S": (5, 1, 30)},
+    composes=("jit", "vmap"),
     regimes={"confident": lambda given: given | {"x": 20 * given["x"]}},
-)  # fmt: skip
+)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -242,6 +262,10 @@ def plain_weighted_sum(x: Any, rate: Any, reverse: bool = False) -> Any:
 
 
 cumulative = Pair(
-    weighted_sum, plain_weighted_sum, inputs={"x": normal("T H"), "rate": normal("H", scale=0.5)},
-    dims={"T": (5, 1, 0, 24), "H": (3, 1)}, options={"reverse": (False, True)}, composes=("jit",),
-)  # fmt: skip
+    weighted_sum,
+    plain_weighted_sum,
+    inputs={"x": normal("T H"), "rate": normal("H", scale=0.5)},
+    dims={"T": (5, 1, 0, 24), "H": (3, 1)},
+    options={"reverse": (False, True)},
+    composes=("jit",),
+)

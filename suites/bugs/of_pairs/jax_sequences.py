@@ -63,10 +63,14 @@ def plain_attention(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
 
 
 attending = Pair(
-    attention, plain_attention, inputs={"q": normal("N D"), "k": normal("N D"), "v": normal("N D")},
-    dims={"N": (4, 1, 7, 13), "D": (3, 8)}, options={"causal": (False, True), "block": (4, 1, 16)}, composes=("jit",),
+    attention,
+    plain_attention,
+    inputs={"q": normal("N D"), "k": normal("N D"), "v": normal("N D")},
+    dims={"N": (4, 1, 7, 13), "D": (3, 8)},
+    options={"causal": (False, True), "block": (4, 1, 16)},
+    composes=("jit",),
     regimes={"confident": lambda given: given | {"q": 10 * given["q"]}},
-)  # fmt: skip
+)
 
 
 @jax.custom_vjp
@@ -108,9 +112,12 @@ def plain_recurrence(a: Any, b: Any, start: Any) -> Any:
 
 
 recurring = Pair(
-    recurrence, plain_recurrence, inputs={"a": uniform("T H", 0.3, 1.0), "b": normal("T H"), "start": normal("H")},
-    dims={"T": (4, 1, 11), "H": (2, 5)}, composes=("jit", "vmap", "second_order"),
-)  # fmt: skip
+    recurrence,
+    plain_recurrence,
+    inputs={"a": uniform("T H", 0.3, 1.0), "b": normal("T H"), "start": normal("H")},
+    dims={"T": (4, 1, 11), "H": (2, 5)},
+    composes=("jit", "vmap", "second_order"),
+)
 
 
 @jax.custom_vjp
@@ -140,15 +147,22 @@ def plain_short_convolution(x: Any, weight: Any) -> Any:
     """Causal convolution of each of C channels with K taps."""
     taps, channels = weight.shape
     return jax.lax.conv_general_dilated(
-        x[None], weight[::-1, None, :], (1,), [(taps - 1, 0)], dimension_numbers=("NWC", "WIO", "NWC"),
+        x[None],
+        weight[::-1, None, :],
+        (1,),
+        [(taps - 1, 0)],
+        dimension_numbers=("NWC", "WIO", "NWC"),
         feature_group_count=channels,
-    )[0]  # fmt: skip
+    )[0]
 
 
 convolved = Pair(
-    short_convolution, plain_short_convolution, inputs={"x": normal("T C"), "weight": normal("K C")},
-    dims={"T": (5, 1, 2, 17), "C": (3, 1), "K": (4, 1)}, composes=("jit",),
-)  # fmt: skip
+    short_convolution,
+    plain_short_convolution,
+    inputs={"x": normal("T C"), "weight": normal("K C")},
+    dims={"T": (5, 1, 2, 17), "C": (3, 1), "K": (4, 1)},
+    composes=("jit",),
+)
 
 
 @jax.custom_vjp
@@ -175,9 +189,13 @@ def plain_fourier_filter(x: Any, gain: Any) -> Any:
 
 
 filtered = Pair(
-    fourier_filter, plain_fourier_filter, inputs={"x": normal("T H"), "gain": normal("T//2+1 H")},
-    dims={"T": (6, 1, 5, 16), "H": (2, 1)}, composes=("jit", "vmap"), dtypes=("float64", "float32"),
-)  # fmt: skip
+    fourier_filter,
+    plain_fourier_filter,
+    inputs={"x": normal("T H"), "gain": normal("T//2+1 H")},
+    dims={"T": (6, 1, 5, 16), "H": (2, 1)},
+    composes=("jit", "vmap"),
+    dtypes=("float64", "float32"),
+)
 
 
 @jax.custom_vjp
@@ -209,7 +227,9 @@ def plain_dropout_linear(x: Any, weight: Any, seed: Any) -> Any:
 
 
 dropped = Pair(
-    dropout_linear, plain_dropout_linear,
+    dropout_linear,
+    plain_dropout_linear,
     inputs={"x": normal("T H"), "weight": normal("V H", scale="H**-0.5"), "seed": key()},
-    dims={"T": (3, 1, 12), "H": (8, 20), "V": (4, 2)}, composes=("jit",),
-)  # fmt: skip
+    dims={"T": (3, 1, 12), "H": (8, 20), "V": (4, 2)},
+    composes=("jit",),
+)

@@ -47,11 +47,14 @@ def plain_cross_entropy(x: Any, weight: Any, labels: Any, reduction: str = "mean
 
 
 entropy = Pair(
-    cross_entropy, plain_cross_entropy,
+    cross_entropy,
+    plain_cross_entropy,
     inputs={"x": normal("T H"), "weight": normal("V H"), "labels": integers("T", low=-1, below="V")},
-    dims={"T": (3, 1, 10), "H": (2, 9), "V": (3, 1, 30)}, options={"reduction": ("mean", "sum")}, composes=("jit",),
+    dims={"T": (3, 1, 10), "H": (2, 9), "V": (3, 1, 30)},
+    options={"reduction": ("mean", "sum")},
+    composes=("jit",),
     regimes={"confident": lambda given: given | {"x": 50 * given["x"]}},
-)  # fmt: skip
+)
 
 
 @jax.custom_vjp
@@ -76,9 +79,12 @@ def plain_embedding(table: Any, ids: Any, scale: Any) -> Any:
 
 
 embedded = Pair(
-    embedding, plain_embedding, inputs={"table": normal("V H"), "ids": integers("T", below="V"), "scale": normal("")},
-    dims={"T": (5, 1, 0, 20), "V": (4, 1, 9), "H": (3, 1)}, composes=("jit", "vmap"),
-)  # fmt: skip
+    embedding,
+    plain_embedding,
+    inputs={"table": normal("V H"), "ids": integers("T", below="V"), "scale": normal("")},
+    dims={"T": (5, 1, 0, 20), "V": (4, 1, 9), "H": (3, 1)},
+    composes=("jit", "vmap"),
+)
 
 
 @jax.custom_vjp
@@ -110,9 +116,12 @@ def plain_sorting(x: Any, weight: Any) -> Any:
 
 
 ordered = Pair(
-    sorting, plain_sorting, inputs={"x": normal("T E"), "weight": normal("E")}, dims={"T": (3, 1, 10), "E": (4, 1, 9)},
+    sorting,
+    plain_sorting,
+    inputs={"x": normal("T E"), "weight": normal("E")},
+    dims={"T": (3, 1, 10), "E": (4, 1, 9)},
     composes=("jit",),
-)  # fmt: skip
+)
 
 
 @jax.custom_vjp
@@ -141,9 +150,13 @@ def plain_solve(A: Any, b: Any) -> Any:
 
 
 solved = Pair(
-    solve, plain_solve, inputs={"A": normal("N N", scale="0.5*N**-0.5"), "b": normal("N M")},
-    dims={"N": (3, 1, 8), "M": (2, 1)}, dtypes=("float64", "float32"), composes=("jit",),
-)  # fmt: skip
+    solve,
+    plain_solve,
+    inputs={"A": normal("N N", scale="0.5*N**-0.5"), "b": normal("N M")},
+    dims={"N": (3, 1, 8), "M": (2, 1)},
+    dtypes=("float64", "float32"),
+    composes=("jit",),
+)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -186,7 +199,10 @@ def plain_layers(x: Any, weights: Any) -> Any:
 
 
 layered = Pair(
-    layers, plain_layers,
+    layers,
+    plain_layers,
     inputs={"x": normal("T H"), "weights": [(normal("H H", scale="H**-0.5"), normal("H")) for _ in range(3)]},
-    dims={"T": (3, 1, 12), "H": (4, 1, 10)}, options={"keep_every": (1, 2, 3)}, composes=("jit",),
-)  # fmt: skip
+    dims={"T": (3, 1, 12), "H": (4, 1, 10)},
+    options={"keep_every": (1, 2, 3)},
+    composes=("jit",),
+)

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from types import ModuleType
 from unittest import mock
 
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.bugs.replacing import replaced
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -99,9 +100,10 @@ def edited_module(module: str, edits: tuple[tuple[str, str], ...], name: str) ->
     """
     text = inspect.getsource(importlib.import_module(module))
     for old, new in edits:
-        if text.count(old) != 1:
-            raise LookupError(f"{module} holds {old!r} {text.count(old)} times, not once: carry {name} over")
-        text = text.replace(old, new)
+        try:
+            text = replaced(text, old, new)
+        except LookupError as error:
+            raise LookupError(f"{module}: {error}: carry {name} over") from None
     made = ModuleType(module)
     with mock.patch.dict(sys.modules, {module: made}):
         exec(compile(text, f"<{module}, {name}>", "exec"), made.__dict__)

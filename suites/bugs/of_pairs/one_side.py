@@ -6,7 +6,7 @@ computes the gradient, and changes what one of them gives on one side (`one_side
 outputs stay those of the unbroken function, so the bug is in the backward pass alone.
 
 Which mutants there are is found by running each pair once (`found`), and kept in ``one_side.json``, because their
-names must be known without a framework. ``python -m gradgate.suites.bugs.of_pairs --one-side`` writes that file.
+names must be known without a framework. ``python -m gradgate.suites.calibration.pairs --one-side`` writes that file.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Side:
 
     name: str
     taken: Callable[[], Any]
-    own: Any
+    result: Any
     other: Any
 
 
@@ -98,7 +98,7 @@ def altered(xp: Any, result: Any, side: Side, zero: Callable[[Any], bool], share
         xp: has `where`.
         zero: whether a value is zero everywhere in this program.
     """
-    change = share * (side.other if zero(side.own) else side.own)
+    change = share * (side.other if zero(side.result) else side.result)
     return xp.where(side.taken(), result + change, result)
 
 
@@ -171,7 +171,7 @@ class OneSide:
         return dataclasses.replace(made, framework=self.framework).found_at(self.target)
 
 
-def found(pair: str) -> list[Site]:
+def sites(pair: str) -> list[Site]:
     """The sides of all decisions on which the gradient of a pair depends, at its usual sizes."""
     plain = unbroken(pair)
     operator = _operator(plain.where)

@@ -20,7 +20,7 @@ from gradgate.suites.pairs.pair import Pair
 LOOSE, TIGHT = 1e-2, 1e-3
 
 
-def found(pair: Pair) -> dict[str, bool]:
+def detected_by(pair: Pair) -> dict[str, bool]:
     """Tool -> whether it reports an error in the pair's function. Tools of the other framework are left out.
 
     Cost: 0.1 to 5 s.

@@ -40,10 +40,13 @@ def plain_silu_gate(x: Any, gate: Any) -> Any:
 
 
 gated = Pair(
-    silu_gate, plain_silu_gate, inputs={"x": normal("T H"), "gate": normal("T H")},
-    dims={"T": (3, 1, 0, 20), "H": (5, 1, 8)}, composes=("compile", "vmap", "second_order"),
+    silu_gate,
+    plain_silu_gate,
+    inputs={"x": normal("T H"), "gate": normal("T H")},
+    dims={"T": (3, 1, 0, 20), "H": (5, 1, 8)},
+    composes=("compile", "vmap", "second_order"),
     regimes={"large": lambda given: given | {"x": 30 * given["x"]}},
-)  # fmt: skip
+)
 
 
 class _LogSumExp(torch.autograd.Function):
@@ -73,10 +76,14 @@ def plain_logsumexp(x: Any, dim: int = -1) -> Any:
 
 
 summed = Pair(
-    logsumexp, plain_logsumexp, inputs={"x": normal("T H")}, dims={"T": (4, 1, 19), "H": (6, 1, 33)},
-    options={"dim": (-1, 0)}, regimes={"confident": lambda given: given | {"x": 200 * given["x"]}},
+    logsumexp,
+    plain_logsumexp,
+    inputs={"x": normal("T H")},
+    dims={"T": (4, 1, 19), "H": (6, 1, 33)},
+    options={"dim": (-1, 0)},
+    regimes={"confident": lambda given: given | {"x": 200 * given["x"]}},
     disclaims=("second_order",),
-)  # fmt: skip
+)
 
 
 class _RmsNorm(torch.autograd.Function):
@@ -134,9 +141,13 @@ def plain_rms_norm(x: Any, weight: Any, eps: float = 1e-6) -> Any:
 
 
 normed = Pair(
-    rms_norm, plain_rms_norm, inputs={"x": normal("T H"), "weight": normal("H", mean=1.0, scale=0.3)},
-    dims={"T": (3, 1, 17), "H": (4, 2, 31)}, options={"eps": (1e-6, 0.5)}, composes=("second_order", "compile"),
-)  # fmt: skip
+    rms_norm,
+    plain_rms_norm,
+    inputs={"x": normal("T H"), "weight": normal("H", mean=1.0, scale=0.3)},
+    dims={"T": (3, 1, 17), "H": (4, 2, 31)},
+    options={"eps": (1e-6, 0.5)},
+    composes=("second_order", "compile"),
+)
 
 
 class _AddLayerNorm(torch.autograd.Function):
@@ -172,10 +183,12 @@ def plain_add_layer_norm(x: Any, residual: Any, weight: Any, bias: Any) -> Any:
 
 
 added = Pair(
-    add_layer_norm, plain_add_layer_norm,
+    add_layer_norm,
+    plain_add_layer_norm,
     inputs={"x": normal("T H"), "residual": normal("T H"), "weight": normal("H", mean=1.0), "bias": normal("H")},
-    dims={"T": (3, 1, 16), "H": (5, 3, 24)}, disclaims=("second_order",),
-)  # fmt: skip
+    dims={"T": (3, 1, 16), "H": (5, 3, 24)},
+    disclaims=("second_order",),
+)
 
 
 class _GroupedNorm(torch.autograd.Function):
@@ -222,9 +235,12 @@ def plain_grouped_norm(x: Any, z: Any, weight: Any, groups: int = 1, gate_last: 
 
 
 grouped = Pair(
-    grouped_norm, plain_grouped_norm, inputs={"x": normal("T H"), "z": normal("T H"), "weight": normal("H", mean=1.0)},
-    dims={"T": (3, 1, 9), "H": (4, 12)}, options={"groups": (1, 2, 4), "gate_last": (True, False)},
-)  # fmt: skip
+    grouped_norm,
+    plain_grouped_norm,
+    inputs={"x": normal("T H"), "z": normal("T H"), "weight": normal("H", mean=1.0)},
+    dims={"T": (3, 1, 9), "H": (4, 12)},
+    options={"groups": (1, 2, 4), "gate_last": (True, False)},
+)
 
 
 class _MaskedSoftmax(torch.autograd.Function):
@@ -255,10 +271,12 @@ def plain_masked_softmax(x: Any, keep: Any) -> Any:
 
 
 masked = Pair(
-    masked_softmax, plain_masked_softmax, inputs={"x": normal("T S"), "keep": mask("T S", share=0.7)},
+    masked_softmax,
+    plain_masked_softmax,
+    inputs={"x": normal("T S"), "keep": mask("T S", share=0.7)},
     dims={"T": (4, 1, 0, 12), "S": (5, 1, 30)},
     regimes={"confident": lambda given: given | {"x": 20 * given["x"]}},
-)  # fmt: skip
+)
 
 
 class _RaggedMean(torch.autograd.Function):
@@ -286,7 +304,8 @@ def plain_ragged_mean(x: Any, lengths: Any) -> Any:
 
 
 ragged = Pair(
-    ragged_mean, plain_ragged_mean,
+    ragged_mean,
+    plain_ragged_mean,
     inputs={"x": normal("N L H"), "lengths": integers("N", low=1, below="L + 1")},
     dims={"N": (3, 1, 5), "L": (4, 1, 9), "H": (2, 6)},
-)  # fmt: skip
+)

@@ -66,10 +66,14 @@ def plain_attention(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
 
 
 attending = Pair(
-    attention, plain_attention, inputs={"q": normal("N D"), "k": normal("N D"), "v": normal("N D")},
-    dims={"N": (4, 1, 7, 18), "D": (3, 8)}, options={"causal": (False, True), "block": (4, 1, 16)},
-    regimes={"confident": lambda given: given | {"q": 10 * given["q"]}}, disclaims=("second_order",),
-)  # fmt: skip
+    attention,
+    plain_attention,
+    inputs={"q": normal("N D"), "k": normal("N D"), "v": normal("N D")},
+    dims={"N": (4, 1, 7, 18), "D": (3, 8)},
+    options={"causal": (False, True), "block": (4, 1, 16)},
+    regimes={"confident": lambda given: given | {"q": 10 * given["q"]}},
+    disclaims=("second_order",),
+)
 
 
 class _Recurrence(torch.autograd.Function):
@@ -119,10 +123,12 @@ def plain_recurrence(a: Any, b: Any, start: Any) -> Any:
 
 
 recurring = Pair(
-    recurrence, plain_recurrence,
+    recurrence,
+    plain_recurrence,
     inputs={"a": uniform("T H", 0.3, 1.0), "b": normal("T H"), "start": normal("H")},
-    dims={"T": (4, 1, 3, 11), "H": (2, 5)}, options={"chunk": (4, 1, 3, 100)},
-)  # fmt: skip
+    dims={"T": (4, 1, 3, 11), "H": (2, 5)},
+    options={"chunk": (4, 1, 3, 100)},
+)
 
 
 class _WeightedSum(torch.autograd.Function):
@@ -156,9 +162,12 @@ def plain_weighted_sum(x: Any, rate: Any, reverse: bool = False) -> Any:
 
 
 cumulative = Pair(
-    weighted_sum, plain_weighted_sum, inputs={"x": normal("T H"), "rate": normal("H", scale=0.5)},
-    dims={"T": (5, 1, 0, 24), "H": (3, 1)}, options={"reverse": (False, True)},
-)  # fmt: skip
+    weighted_sum,
+    plain_weighted_sum,
+    inputs={"x": normal("T H"), "rate": normal("H", scale=0.5)},
+    dims={"T": (5, 1, 0, 24), "H": (3, 1)},
+    options={"reverse": (False, True)},
+)
 
 
 class _ShortConvolution(torch.autograd.Function):
@@ -194,10 +203,12 @@ def plain_short_convolution(x: Any, weight: Any, bias: Any) -> Any:
 
 
 convolved = Pair(
-    short_convolution, plain_short_convolution,
+    short_convolution,
+    plain_short_convolution,
     inputs={"x": normal("T C"), "weight": normal("K C"), "bias": normal("C")},
-    dims={"T": (5, 1, 2, 17), "C": (3, 1), "K": (4, 1)}, disclaims=("second_order",),
-)  # fmt: skip
+    dims={"T": (5, 1, 2, 17), "C": (3, 1), "K": (4, 1)},
+    disclaims=("second_order",),
+)
 
 
 class _DropoutLinear(torch.autograd.Function):
@@ -230,6 +241,9 @@ def plain_dropout_linear(x: Any, weight: Any) -> Any:
 
 
 dropped = Pair(
-    dropout_linear, plain_dropout_linear, inputs={"x": normal("T H"), "weight": normal("V H", scale="H**-0.5")},
-    dims={"T": (3, 1, 12), "H": (8, 20), "V": (4, 2)}, random=True,
-)  # fmt: skip
+    dropout_linear,
+    plain_dropout_linear,
+    inputs={"x": normal("T H"), "weight": normal("V H", scale="H**-0.5")},
+    dims={"T": (3, 1, 12), "H": (8, 20), "V": (4, 2)},
+    random=True,
+)

@@ -53,11 +53,14 @@ def plain_cross_entropy(x: Any, weight: Any, labels: Any, reduction: str = "mean
 
 
 entropy = Pair(
-    cross_entropy, plain_cross_entropy,
+    cross_entropy,
+    plain_cross_entropy,
     inputs={"x": normal("T H"), "weight": normal("V H"), "labels": integers("T", low=-1, below="V")},
-    dims={"T": (3, 1, 10), "H": (2, 9), "V": (3, 1, 30)}, options={"reduction": ("mean", "sum"), "chunk": (4, 1, 64)},
-    regimes={"confident": lambda given: given | {"x": 50 * given["x"]}}, disclaims=("second_order",),
-)  # fmt: skip
+    dims={"T": (3, 1, 10), "H": (2, 9), "V": (3, 1, 30)},
+    options={"reduction": ("mean", "sum"), "chunk": (4, 1, 64)},
+    regimes={"confident": lambda given: given | {"x": 50 * given["x"]}},
+    disclaims=("second_order",),
+)
 
 
 class _RowsCrossEntropy(torch.autograd.Function):
@@ -88,10 +91,12 @@ def plain_rows_cross_entropy(logits: Any, labels: Any) -> Any:
 
 
 rowwise = Pair(
-    rows_cross_entropy, plain_rows_cross_entropy,
-    inputs={"logits": normal("T V"), "labels": integers("T", below="V")}, dims={"T": (3, 1, 0, 11), "V": (4, 2, 40)},
+    rows_cross_entropy,
+    plain_rows_cross_entropy,
+    inputs={"logits": normal("T V"), "labels": integers("T", below="V")},
+    dims={"T": (3, 1, 0, 11), "V": (4, 2, 40)},
     regimes={"confident": lambda given: given | {"logits": 40 * given["logits"]}},
-)  # fmt: skip
+)
 
 
 class _Embedding(torch.autograd.Function):
@@ -126,9 +131,12 @@ def plain_embedding(table: Any, ids: Any, scale: Any, padding: int | None = None
 
 
 embedded = Pair(
-    embedding, plain_embedding, inputs={"table": normal("V H"), "ids": integers("T", below="V"), "scale": normal("")},
-    dims={"T": (5, 1, 0, 20), "V": (4, 1, 9), "H": (3, 1)}, options={"padding": (None, 0)},
-)  # fmt: skip
+    embedding,
+    plain_embedding,
+    inputs={"table": normal("V H"), "ids": integers("T", below="V"), "scale": normal("")},
+    dims={"T": (5, 1, 0, 20), "V": (4, 1, 9), "H": (3, 1)},
+    options={"padding": (None, 0)},
+)
 
 
 class _Routing(torch.autograd.Function):
@@ -162,9 +170,12 @@ def plain_routing(logits: Any, k: int = 2) -> Any:
 
 
 routed = Pair(
-    routing, plain_routing, inputs={"logits": normal("T E")}, dims={"T": (3, 1, 16), "E": (4, 3, 12)},
+    routing,
+    plain_routing,
+    inputs={"logits": normal("T E")},
+    dims={"T": (3, 1, 16), "E": (4, 3, 12)},
     options={"k": (2, 1, 3)},
-)  # fmt: skip
+)
 
 
 class _Solve(torch.autograd.Function):
@@ -193,6 +204,9 @@ def plain_solve(A: Any, b: Any) -> Any:
 
 
 solved = Pair(
-    solve, plain_solve, inputs={"A": normal("N N", scale="0.5*N**-0.5"), "b": normal("N M")},
-    dims={"N": (3, 1, 8), "M": (2, 1)}, dtypes=("float64", "float32"),
-)  # fmt: skip
+    solve,
+    plain_solve,
+    inputs={"A": normal("N N", scale="0.5*N**-0.5"), "b": normal("N M")},
+    dims={"N": (3, 1, 8), "M": (2, 1)},
+    dtypes=("float64", "float32"),
+)

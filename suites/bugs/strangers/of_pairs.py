@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from gradgate.suites.bugs.of_pairs.corpus import MUTANTS, pairs
 from gradgate.suites.bugs.of_pairs.mutant import PACKAGE
+from gradgate.suites.bugs.replacing import replaced
 from gradgate.suites.pairs.pair import Pair
 
 SEEN = (
@@ -73,7 +74,7 @@ def heard(target: str, pair: Pair) -> Iterator[Heard]:
         if f"{PACKAGE}.{mutant.pair}" == target and mutant.kill in SEEN:
             changed = text
             for old, new in mutant.edits:
-                changed = changed.replace(old, new)
+                changed = replaced(changed, old, new)
             yield Heard(target, mutant.name, bare(changed), functions["function"], False)
 
 

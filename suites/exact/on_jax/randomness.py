@@ -7,35 +7,14 @@ Threefry, JAX's default, are computed in NumPy; those of other generators by JAX
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
 from gradgate.suites.exact import balls
+from gradgate.suites.exact.on_jax.keys import array_of
 from gradgate.suites.exact.on_jax.rules import Run, rule
-
-
-@dataclass(frozen=True)
-class Key:
-    """A random key: the words that its generator keeps."""
-
-    words: tuple[int, ...]
-
-
-def held(keys: Any) -> Any:
-    """JAX's typed keys as the evaluator holds them."""
-    if isinstance(keys, np.ndarray) and keys.dtype == object:
-        return keys
-    return _wrapped(np.asarray(jax.random.key_data(keys)))
-
-
-def _wrapped(words: Any) -> Any:
-    result = np.empty(math.prod(words.shape[:-1]), object)
-    for place, row in enumerate(words.reshape(-1, words.shape[-1]).tolist()):
-        result[place] = Key(tuple(row))
-    return result.reshape(words.shape[:-1])
 
 
 def _words(keys: Any) -> Any:
@@ -89,13 +68,13 @@ def _seeded(seeds: Any) -> Any:
 def seed(equation: Any) -> Run:
     """Keys made from integers."""
     _generator(equation.outvars[0])
-    return lambda seeds: _wrapped(_seeded(seeds))
+    return lambda seeds: array_of(_seeded(seeds))
 
 
 @rule("random_wrap")
 def wrap(equation: Any) -> Run:
     """Keys made from their words."""
-    return _wrapped
+    return array_of
 
 
 @rule("random_unwrap")
@@ -110,7 +89,7 @@ def split(equation: Any) -> Run:
     _generator(equation.invars[0])
     shape = tuple(equation.params["shape"])
     high, low = _counted(shape)
-    return lambda keys: _wrapped(np.stack(threefry(_spread(keys, len(shape)), high, low), -1))
+    return lambda keys: array_of(np.stack(threefry(_spread(keys, len(shape)), high, low), -1))
 
 
 def _spread(keys: Any, rank: int) -> Any:
@@ -126,7 +105,7 @@ def fold_in(equation: Any) -> Run:
 
     def run(keys: Any, numbers: Any) -> Any:
         counted = _seeded(numbers.astype(np.uint32))
-        return _wrapped(np.stack(threefry(_words(keys), counted[..., 0], counted[..., 1]), -1))
+        return array_of(np.stack(threefry(_words(keys), counted[..., 0], counted[..., 1]), -1))
 
     return run
 

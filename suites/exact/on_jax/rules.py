@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from gradgate.suites.exact import balls
+from gradgate.suites.exact.on_jax import keys
 
 Run = Callable[..., Any]
 """Values of the inputs -> value of the output, or a list where the primitive has several outputs."""
@@ -75,9 +76,7 @@ def data(value: Any, dtype: Any) -> Any:
     """A constant, literal or argument as the evaluator holds it."""
     held = kind_of(dtype)
     if held == "k":
-        from gradgate.suites.exact.on_jax import randomness
-
-        return randomness.held(value)
+        return keys.from_jax(value)
     if isinstance(value, np.ndarray) and value.dtype == object:
         return value
     if dtype == jax.dtypes.float0:

@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.on_torch.rules import axes_of, kept, numbers
+from gradgate.suites.exact.on_torch.rules import axes_of, numbers, with_axes
 
 
 @numbers("amax")
 def amax(a: Any, dim: Any = (), keepdim: bool = False) -> Any:
     """The largest over axes."""
     axes = axes_of(dim, a.ndim)
-    return kept(balls.extreme(a, axes, largest=True), axes, keepdim)
+    return with_axes(balls.extreme(a, axes, largest=True), axes, keepdim)
 
 
 @numbers("amin")
 def amin(a: Any, dim: Any = (), keepdim: bool = False) -> Any:
     """The smallest over axes."""
     axes = axes_of(dim, a.ndim)
-    return kept(balls.extreme(a, axes, largest=False), axes, keepdim)
+    return with_axes(balls.extreme(a, axes, largest=False), axes, keepdim)
 
 
 @numbers("aminmax")
@@ -66,7 +66,7 @@ def _argument(largest: bool) -> Callable[..., Any]:
         if dim is None:
             found = places(a.reshape(-1), 0, largest)
             return found.reshape((1,) * a.ndim) if keepdim else found
-        return kept(places(a, dim, largest), axes_of(dim, a.ndim), keepdim)
+        return with_axes(places(a, dim, largest), axes_of(dim, a.ndim), keepdim)
 
     return rule
 
@@ -81,7 +81,7 @@ def _extreme(largest: bool) -> Callable[..., Any]:
             return balls.extreme(a, axes_of(None, a.ndim), largest)
         where = places(a, dim, largest)
         axes = axes_of(dim, a.ndim)
-        return kept(picked(a, where, dim), axes, keepdim), kept(where, axes, keepdim)
+        return with_axes(picked(a, where, dim), axes, keepdim), with_axes(where, axes, keepdim)
 
     return rule
 
@@ -141,7 +141,7 @@ def median(a: Any, dim: Any = None, keepdim: bool = False) -> Any:
     values, where = sort(a, dim)
     middle, axes = (a.shape[dim] - 1) // 2, axes_of(dim, a.ndim)
     found = [np.take(each, middle, axis=dim) for each in (values, where)]
-    return tuple(kept(each, axes, keepdim) for each in found)
+    return tuple(with_axes(each, axes, keepdim) for each in found)
 
 
 def _cumulative(largest: bool) -> Callable[..., Any]:

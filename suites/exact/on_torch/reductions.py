@@ -11,7 +11,7 @@ from flint import acb, arb
 
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_torch.elementwise import log_add
-from gradgate.suites.exact.on_torch.rules import axes_of, kept, mixed, number, numbers
+from gradgate.suites.exact.on_torch.rules import axes_of, mixed, number, numbers, with_axes
 
 ZERO = arb(0)
 
@@ -20,7 +20,7 @@ ZERO = arb(0)
 def total(a: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
     """Sum over axes."""
     axes = axes_of(dim, a.ndim)
-    return kept(balls.total(a, axes), axes, keepdim)
+    return with_axes(balls.total(a, axes), axes, keepdim)
 
 
 @numbers("nansum")
@@ -37,7 +37,7 @@ def _count(a: Any, axes: tuple[int, ...]) -> int:
 def mean(a: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
     """Sum over axes, divided by their size."""
     axes = axes_of(dim, a.ndim)
-    return kept(balls.total(a, axes), axes, keepdim) / arb(_count(a, axes))
+    return with_axes(balls.total(a, axes), axes, keepdim) / arb(_count(a, axes))
 
 
 def _moments(a: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any]:
@@ -52,7 +52,7 @@ def _moments(a: Any, dim: Any, correction: Any, keepdim: bool) -> tuple[Any, Any
     freedom = size - number(1 if correction is None else correction)
     variance = balls.total(squares, axes) / (arb(0) if freedom < 0 else freedom)
     middle = balls.whole(middle)
-    return kept(variance, axes, keepdim), middle if keepdim or not axes else middle.reshape(np.shape(variance))
+    return with_axes(variance, axes, keepdim), middle if keepdim or not axes else middle.reshape(np.shape(variance))
 
 
 @numbers("var")
@@ -88,7 +88,7 @@ def _correction(unbiased: Any, correction: Any) -> Any:
 def product(a: Any, dim: Any = None, keepdim: bool = False, **_: Any) -> Any:
     """Product over axes."""
     axes = axes_of(dim, a.ndim)
-    return kept(balls.product(a, axes), axes, keepdim)
+    return with_axes(balls.product(a, axes), axes, keepdim)
 
 
 @numbers("any")
@@ -118,17 +118,17 @@ def vector_norm(a: Any, order: Any = 2, dim: Any = None, keepdim: bool = False, 
     axes = axes_of(dim, a.ndim)
     sizes = balls.elementwise(abs, a)
     if order == math.inf or order == -math.inf:
-        return kept(balls.extreme(sizes, axes, largest=order > 0), axes, keepdim)
+        return with_axes(balls.extreme(sizes, axes, largest=order > 0), axes, keepdim)
     if order == 0:
-        return kept(balls.total(balls.exact(balls.compare("ne", sizes, ZERO)), axes), axes, keepdim)
+        return with_axes(balls.total(balls.exact(balls.compare("ne", sizes, ZERO)), axes), axes, keepdim)
     if order == 1:
-        return kept(balls.total(sizes, axes), axes, keepdim)
+        return with_axes(balls.total(sizes, axes), axes, keepdim)
     if order == 2:
         squares = balls.whole(sizes * sizes)
-        return kept(balls.unary("sqrt", balls.whole(balls.total(squares, axes))), axes, keepdim)
+        return with_axes(balls.unary("sqrt", balls.whole(balls.total(squares, axes))), axes, keepdim)
     p = number(order)
     powers = balls.total(balls.elementwise(lambda x: balls.power(x, p), sizes), axes)
-    return kept(balls.elementwise(lambda x: balls.power(x, 1 / p), powers), axes, keepdim)
+    return with_axes(balls.elementwise(lambda x: balls.power(x, 1 / p), powers), axes, keepdim)
 
 
 @numbers("norm")
@@ -168,7 +168,7 @@ def logcumsumexp(a: Any, dim: int) -> Any:
 def logsumexp(a: Any, dim: Any, keepdim: bool = False) -> Any:
     """The logarithm of the sum of exponentials; balls never overflow."""
     axes = axes_of(dim, a.ndim)
-    return kept(balls.unary("log", balls.whole(balls.total(balls.unary("exp", a), axes))), axes, keepdim)
+    return with_axes(balls.unary("log", balls.whole(balls.total(balls.unary("exp", a), axes))), axes, keepdim)
 
 
 @numbers("_softmax", "_safe_softmax")
@@ -176,7 +176,7 @@ def softmax(a: Any, dim: int, half_to_float: Any = False, dtype: Any = None) -> 
     """Exponentials, divided by their sum."""
     powers = balls.unary("exp", a)
     axes = axes_of(dim, a.ndim)
-    return balls.elementwise(_share, powers, kept(balls.total(powers, axes), axes, True))
+    return balls.elementwise(_share, powers, with_axes(balls.total(powers, axes), axes, True))
 
 
 def _share(power: Any, whole: Any) -> Any:
@@ -193,14 +193,14 @@ def log_softmax(a: Any, dim: int, half_to_float: Any = False, dtype: Any = None)
 def softmax_backward(grad: Any, y: Any, dim: int, dtype: Any = None) -> Any:
     """The derivative of y = softmax x."""
     axes, product = axes_of(dim, y.ndim), balls.whole(grad * y)
-    return product - y * kept(balls.total(product, axes), axes, True)
+    return product - y * with_axes(balls.total(product, axes), axes, True)
 
 
 @numbers("_log_softmax_backward_data")
 def log_softmax_backward(grad: Any, y: Any, dim: int, dtype: Any = None) -> Any:
     """The derivative of y = log softmax x."""
     axes = axes_of(dim, y.ndim)
-    return grad - balls.unary("exp", y) * kept(balls.total(balls.whole(grad), axes), axes, True)
+    return grad - balls.unary("exp", y) * with_axes(balls.total(balls.whole(grad), axes), axes, True)
 
 
 @mixed("nonzero")

@@ -73,6 +73,6 @@ def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:
     return tuple(axis % ndim for axis in many) if ndim else ()
 
 
-def kept(array: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
+def with_axes(array: Any, axes: tuple[int, ...], keepdim: bool) -> Any:
     """A reduced array; with `keepdim`, its axes are put back with length 1."""
     return np.expand_dims(balls.whole(array), axes) if keepdim and axes else array

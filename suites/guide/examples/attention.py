@@ -88,10 +88,16 @@ declared = functools.partial(
     regimes={"peaked": lambda given: given | {"q": 30 * given["q"]}},
 )
 attention_jax = declared(
-    in_jax, reference=plain_jax, framework="jax", composes=("jit", "vmap", "second_order"),
+    in_jax,
+    reference=plain_jax,
+    framework="jax",
+    composes=("jit", "vmap", "second_order"),
     claims=[gradgate.grows("temp_bytes", T=1, at={"D": 8}), gradgate.grows("residual_bytes", T=1)],
-)  # fmt: skip
+)
 attention_torch = declared(
-    in_torch, reference=plain_torch, framework="torch", disclaims=("second_order", "vmap"),
+    in_torch,
+    reference=plain_torch,
+    framework="torch",
+    disclaims=("second_order", "vmap"),
     claims=[gradgate.grows("residual_bytes", T=1)],
-)  # fmt: skip
+)

@@ -86,7 +86,12 @@ def plain(x, w):
 
 
 conv = gradgate.Pair(
-    Conv.apply, reference=plain, inputs={"x": normal("T D"), "w": normal("3 D")}, name="conv",
-    dims={"T": (1, 2, 6), "D": (1, 3)}, dtypes=("float32",), devices=("interpreter",),
+    Conv.apply,
+    reference=plain,
+    inputs={"x": normal("T D"), "w": normal("3 D")},
+    name="conv",
+    dims={"T": (1, 2, 6), "D": (1, 3)},
+    dtypes=("float32",),
+    devices=("interpreter",),
     claims=[gradgate.at_most("residual_bytes", of_reference=0.5, at={"T": 256, "D": 8})],
-)  # fmt: skip
+)

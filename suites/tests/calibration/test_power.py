@@ -23,24 +23,24 @@ In bfloat16 an error is refuted by many problems together, so more of them are n
 
 
 @functools.cache
-def found(dtype: str) -> dict[str, power.Smallest]:
+def smallest_of(dtype: str) -> dict[str, power.Smallest]:
     """Kind of leaf -> what is refuted in a method of chain."""
     return power.smallest(Subject.load(registry.methods("chain", "revolve", "torch")[0]), dtype, Run(FLOORS[dtype][1]))
 
 
 @pytest.mark.parametrize("dtype", FLOORS)
 def test_an_error_in_any_leaf_is_seen(dtype: str) -> None:
-    assert "layers[].w" in found(dtype)
-    assert max(one.delta for one in found(dtype).values()) <= FLOORS[dtype][0]
-    assert min(one.delta for one in found(dtype).values()) > power.PLANTED[dtype][0]
+    assert "layers[].w" in smallest_of(dtype)
+    assert max(one.delta for one in smallest_of(dtype).values()) <= FLOORS[dtype][0]
+    assert min(one.delta for one in smallest_of(dtype).values()) > power.PLANTED[dtype][0]
 
 
 def test_in_bfloat16_what_is_refuted_is_not_far_above_the_bound_that_is_derived() -> None:
-    for one in found("bfloat16").values():
+    for one in smallest_of("bfloat16").values():
         assert one.bound is not None
         assert 0.5 * one.bound < one.delta < 2 * one.bound, one
         assert one.to_list() == [f"{one.delta:g}", one.leaf, f"{one.bound:.2g}"]
-    assert all(one.bound is None for one in found("float32").values())
+    assert all(one.bound is None for one in smallest_of("float32").values())
 
 
 def test_a_method_that_allows_itself_more_is_seen_less() -> None:

@@ -15,7 +15,7 @@ from gradgate.references.chain.schedules import classic
 from gradgate.references.contract import FRAMEWORKS, UsageError
 from gradgate.references.invertible import counts as invertible_counts
 from gradgate.references.registry import spec_class
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -226,9 +226,15 @@ def judged(tmp_path: Path) -> Callable[..., Verdict]:
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize(("family", "code", "function", "claim", "verdict", "reason"), PLANTED)
 def test_waste_is_refuted_and_its_unbroken_twin_is_not(
-    family: str, code: str, function: str, claim: str, verdict: str, reason: str, framework: str,
+    family: str,
+    code: str,
+    function: str,
+    claim: str,
+    verdict: str,
+    reason: str,
+    framework: str,
     judged: Callable[..., Verdict],
-) -> None:  # fmt: skip
+) -> None:
     found = judged(family, framework, code, function, claim)
     assert found.verdict == verdict, found
     assert reason in found.reason, found

@@ -10,7 +10,7 @@ import pytest
 
 from gradgate.references import registry
 from gradgate.references.invertible.layers import Coupling, NotInvertible, Submersion
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict

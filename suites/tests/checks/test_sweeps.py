@@ -9,7 +9,7 @@ from gradgate.references.contract import Claim, UsageError
 from gradgate.references.law_kinds import Growth, Share
 from gradgate.references.state_space.paper import rows as paper
 from gradgate.suites.checks import quantities, sweeps
-from gradgate.suites.judging import engine
+from gradgate.suites.engine import search
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -66,7 +66,7 @@ def judged(tmp_path):
     def judge(name, profile="cpu"):
         declared = registry.plugged_in(f"{path}:{name}", "state_space", "jax")
         task = Task.of(declared, declared.claim("memory_law"), f"{path}:{name}", profile)
-        return engine.judge(task, Subject.load(declared), Run())
+        return search.judge(task, Subject.load(declared), Run())
 
     return judge
 
@@ -95,7 +95,7 @@ def test_a_missing_compiler_is_inapplicable_with_what_to_know(judged):
 def judge(method, claim, framework="jax", profile="cpu"):
     [declared] = registry.methods("state_space", method, framework)
     task = Task.of(declared, declared.claim(claim), "", profile)
-    return engine.judge(task, Subject.load(declared), Run())
+    return search.judge(task, Subject.load(declared), Run())
 
 
 def test_what_grows_with_the_layers_is_shared_by_the_devices_on_the_host():
@@ -119,7 +119,7 @@ def test_a_method_that_cannot_be_measured_is_inapplicable():
     [declared] = registry.methods("state_space", "backprop", "jax")
     claim = declared.claim("memory_law")
     odd = dataclasses.replace(declared, unmeasured="it is not here")
-    verdict = engine.judge(Task.of(odd, claim), Subject.load(odd), Run())
+    verdict = search.judge(Task.of(odd, claim), Subject.load(odd), Run())
     assert (verdict.verdict, verdict.reason) == ("inapplicable", "backprop cannot be measured: it is not here")
 
 
@@ -224,13 +224,17 @@ def test_every_law_names_fields_of_its_spec():
 SHARED = {
     "a quarter each": (lambda layers, devices: 1e6 + 4e5 * layers / devices, "upheld", "shared out 4.00 times"),
     "a fifth less than that": (
-        lambda layers, devices: 1e6 + 4e5 * layers / (1 if devices == 1 else 3.2), "refuted", "claimed 4 times",
+        lambda layers, devices: 1e6 + 4e5 * layers / (1 if devices == 1 else 3.2),
+        "refuted",
+        "claimed 4 times",
     ),
     "all of it on each": (lambda layers, devices: 1e6 + 4e5 * layers, "refuted", "claimed 4 times"),
     "a quarter of a square": (
-        lambda layers, devices: 1e6 + 4e5 * layers**2 / devices, "refuted", "a share of what is linear in K",
+        lambda layers, devices: 1e6 + 4e5 * layers**2 / devices,
+        "refuted",
+        "a share of what is linear in K",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", SHARED)
@@ -257,10 +261,15 @@ def figure_of(monkeypatch, measured, **law):
 @pytest.mark.parametrize(
     ("ours", "law"),
     [
-        (100, {}), (101, {}), (99, {}), (120, {"tolerance": 0.2}),
-        (10, {"bound": "at most"}), (101, {"bound": "at most"}), (100, {"tolerance": 0}),
+        (100, {}),
+        (101, {}),
+        (99, {}),
+        (120, {"tolerance": 0.2}),
+        (10, {"bound": "at most"}),
+        (101, {"bound": "at most"}),
+        (100, {"tolerance": 0}),
     ],
-)  # fmt: skip
+)
 def test_a_figure_that_is_near_enough_is_upheld(ours, law, monkeypatch):
     assert figure_of(monkeypatch, lambda profile: ours, **law).startswith(f"measured {ours} bytes, printed 100 bytes")
 

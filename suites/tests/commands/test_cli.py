@@ -27,9 +27,23 @@ from gradgate.suites.workers.supervisor import Supervisor
 
 QUICK = ("verify", "--family", "state_space", "--method", "backprop", "--framework", "torch", "--jobs", 1)
 VERDICT_KEYS = {
-    "family", "method", "framework", "claim", "verdict", "expected", "examples", "error", "noise", "leaf", "spec",
-    "profile", "reason", "declared_reason", "seconds", "reproduce",
-}  # fmt: skip
+    "family",
+    "method",
+    "framework",
+    "claim",
+    "verdict",
+    "expected",
+    "examples",
+    "error",
+    "noise",
+    "leaf",
+    "spec",
+    "profile",
+    "reason",
+    "declared_reason",
+    "seconds",
+    "reproduce",
+}
 
 
 def test_list_json_has_the_stable_names(gradgate: Callable[..., Any]) -> None:
@@ -45,9 +59,16 @@ def test_list_json_has_the_stable_names(gradgate: Callable[..., Any]) -> None:
             assert claim["expected"] in ("upheld", "refuted")
     named = {(m["method"], m["framework"]) for m in methods if m["family"] == "state_space"}
     expected = {
-        "backprop", "adjoint_sharding", "adjoint_sharding_printed", "adjoint_truncated", "reverse_recurrence",
-        "adjoint_distributed", "adjoint_distributed_truncated", "adjoint_parallel", "associative_scan",
-    }  # fmt: skip
+        "backprop",
+        "adjoint_sharding",
+        "adjoint_sharding_printed",
+        "adjoint_truncated",
+        "reverse_recurrence",
+        "adjoint_distributed",
+        "adjoint_distributed_truncated",
+        "adjoint_parallel",
+        "associative_scan",
+    }
     assert named == {(name, framework) for name in expected for framework in ("jax", "torch")}
 
 
@@ -182,9 +203,24 @@ def test_verify_json_has_the_schema(torch: Any, gradgate: Callable[..., Any], tm
 def test_a_spec_replays_one_problem_with_its_options(torch: Any, gradgate: Callable[..., Any], tmp_path: Path) -> None:
     file, spec = tmp_path / "v.json", {"length": 7, "layers": 2, "seed": 11}
     ran = gradgate(
-        "verify", "--family", "state_space", "--method", "reverse_recurrence", "--framework", "torch", "--claim",
-        "gradient_float64", "--spec", json.dumps(spec), "--options", '{"chunk": 4}', "--json", file, "--jobs", 1,
-    )  # fmt: skip
+        "verify",
+        "--family",
+        "state_space",
+        "--method",
+        "reverse_recurrence",
+        "--framework",
+        "torch",
+        "--claim",
+        "gradient_float64",
+        "--spec",
+        json.dumps(spec),
+        "--options",
+        '{"chunk": 4}',
+        "--json",
+        file,
+        "--jobs",
+        1,
+    )
     assert ran.status == 0, ran
     [row] = json.loads(file.read_text())["verdicts"]
     assert (row["examples"], row["options"]) == (1, {"chunk": 4})
@@ -213,9 +249,18 @@ def test_the_command_that_is_printed_reproduces_the_failure(
 
 def test_an_erratum_is_a_finding_and_not_a_failure(torch: Any, gradgate: Callable[..., Any]) -> None:
     ran = gradgate(
-        "verify", "--method", "adjoint_sharding_printed", "--framework", "torch", "--claim", "gradient_float64",
-        "--examples", 12, "--jobs", 1,
-    )  # fmt: skip
+        "verify",
+        "--method",
+        "adjoint_sharding_printed",
+        "--framework",
+        "torch",
+        "--claim",
+        "gradient_float64",
+        "--examples",
+        12,
+        "--jobs",
+        1,
+    )
     assert ran.status == 0, ran
     assert "finding: refuted, as declared" in ran.out
     assert "declared false because: every layer is fed dl/dy_K" in ran.out
@@ -243,10 +288,27 @@ def test_the_same_seed_gives_the_same_verdicts_bit_for_bit_with_one_worker_or_tw
 
     pytest.importorskip("xdist")
     ran = process(
-        "-m", "pytest", "--pyargs", "gradgate.suites", "--framework", "torch", "--family", "state_space", "-q",
-        "--examples", 14, "-k", "test_claim and (backprop or recurrence) and (gradient_float64 or value)", "-n", 2,
-        "--junitxml", "junit.xml", "-p", "no:cacheprovider", cwd=tmp_path,
-    )  # fmt: skip
+        "-m",
+        "pytest",
+        "--pyargs",
+        "gradgate.suites",
+        "--framework",
+        "torch",
+        "--family",
+        "state_space",
+        "-q",
+        "--examples",
+        14,
+        "-k",
+        "test_claim and (backprop or recurrence) and (gradient_float64 or value)",
+        "-n",
+        2,
+        "--junitxml",
+        "junit.xml",
+        "-p",
+        "no:cacheprovider",
+        cwd=tmp_path,
+    )
     assert ran.status == 0, ran.out + ran.err
     cases = [
         {p.get("name"): p.get("value") for p in case.iter("property")}
@@ -276,10 +338,28 @@ def test_an_interrupted_run_keeps_what_was_measured_and_is_status_two(
     )
     file = tmp_path / "v.json"
     running = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTIBLE, "verify", f"{path}:stops", "--family", "state_space",
-         "--examples", "8", "--jobs", "1", "--timeout", "600", "--json", str(file)],
-        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=tmp_path,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            INTERRUPTIBLE,
+            "verify",
+            f"{path}:stops",
+            "--family",
+            "state_space",
+            "--examples",
+            "8",
+            "--jobs",
+            "1",
+            "--timeout",
+            "600",
+            "--json",
+            str(file),
+        ],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
     for _ in range(1200):
         if file.exists() or running.poll() is not None:
             break
@@ -336,8 +416,13 @@ def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
     if os.name != "posix":
         pytest.skip("pipes of a shell")
     ran = subprocess.run(
-        f"{sys.executable} -m gradgate.suites.cli list --json | head -c 10", shell=True, cwd=tmp_path,
-        capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        f"{sys.executable} -m gradgate.suites.cli list --json | head -c 10",
+        shell=True,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert ran.stderr == ""
     assert len(ran.stdout) == 10

@@ -22,9 +22,9 @@ import pytest
 
 from gradgate.hw_profiles.cache import Cache
 from gradgate.suites import cli
+from gradgate.suites.commands.union import LISTS
 from gradgate.suites.judging.lines import Lines
 from gradgate.suites.judging.verdict import Task, Verdict
-from gradgate.suites.keeping.union import LISTS
 
 pytest.importorskip("jinja2")
 pytest.importorskip("plotly")

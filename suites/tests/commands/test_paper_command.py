@@ -113,9 +113,14 @@ OFF = "tested: another compiler"
     ],
 )
 def test_the_verdict_on_a_figure_decides_the_exit_status_also_of_what_is_kept(
-    expects: Expectation | None, ours: float | None, status: int, said: str,
-    gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    expects: Expectation | None,
+    ours: float | None,
+    status: int,
+    said: str,
+    gradgate: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     item = Published("Table 1", "a", 1, "B", "operator:add", {}, 4.0, OFF, expects=expects)
     monkeypatch.setattr(paper, "PUBLISHED", [item])
     path = tmp_path / "paper.json"
@@ -162,9 +167,7 @@ def test_an_undeclared_figure_is_listed_and_a_plot_is_only_counted(
     plot = Published("Fig. 1", "b", 1, "B", "operator:add", drawn=True)
     monkeypatch.setattr(paper, "PUBLISHED", [ITEMS[0], plot])
     path = tmp_path / "paper.json"
-    results = [
-        paper_command.row(item, {"ours": 4.0, "problem": "", "seconds": 1.0}, {}) for item in (ITEMS[0], plot)
-    ]  # fmt: skip
+    results = [paper_command.row(item, {"ours": 4.0, "problem": "", "seconds": 1.0}, {}) for item in (ITEMS[0], plot)]
     path.write_text(json.dumps({"schema": 1, "results": results}))
     ran = gradgate("paper", "--family", "performer", "--json", path, "--kept")
     assert ran.status == 2

@@ -12,7 +12,7 @@ import pytest
 from gradgate.references import own_problem, registry
 from gradgate.references.contract import Method, UsageError
 from gradgate.references.draws import shapes
-from gradgate.suites.judging import engine
+from gradgate.suites.engine import search
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -159,7 +159,7 @@ def method(address: str, name: str) -> Method:
 def judged(address: str, name: str, claim: str) -> Verdict:
     declared = method(address, name)
     task = Task.of(declared, declared.claim(claim))
-    return engine.judge(task, Subject.load(declared), Run(examples=4))
+    return search.judge(task, Subject.load(declared), Run(examples=4))
 
 
 @pytest.mark.parametrize("family", LINES)
@@ -191,8 +191,11 @@ def test_a_model_whose_inverse_is_wrong_refutes_the_method_that_trusts_it_and_no
 
 def test_a_model_with_one_more_place_that_depends_on_params_is_judged_with_it(model: Callable[..., str]) -> None:
     """Here a meta-parameter is also in the update: a method that ignored it there would be refuted."""
-    address = model("bilevel", ("p - 0.1 * g, theta, grad)", "p - 0.1 * g * e**2, theta, grad, eta)"),
-                    ("lambda p, g:", "lambda p, g, e:"))  # fmt: skip
+    address = model(
+        "bilevel",
+        ("p - 0.1 * g, theta, grad)", "p - 0.1 * g * e**2, theta, grad, eta)"),
+        ("lambda p, g:", "lambda p, g, e:"),
+    )
     assert judged(address, "log_remat", "gradient_exact").verdict == "upheld"
 
 
@@ -252,15 +255,18 @@ def test_another_seed_moves_the_parameters_of_a_model_that_takes_none(model: Cal
         ("bilevel", [("def update", "def step")], "Maml has no update. A model of bilevel has\n  params: η"),
         ("bilevel", [("jnp.tanh(x", "jnp.tanh(0 * self.params['w'].sum() + x")], "do not read self.params there"),
         ("bilevel", [("steps=3", "steps")], "give steps a default"),
-        ("bilevel", [("(steps, batch, width)", "(5, batch, width)"), ("(steps, batch))", "(5, batch))")],
-         "steps is 5 in the methods' words"),
+        (
+            "bilevel",
+            [("(steps, batch, width)", "(5, batch, width)"), ("(steps, batch))", "(5, batch))")],
+            "steps is 5 in the methods' words",
+        ),
         ("bilevel", [("(steps, batch))", "(steps + 1, batch))")], r"one entry of axis 0 per inner step.*\[3, 4\]"),
         ("bilevel", [("jnp.mean((", "((")], r"its loss is of shape \(2,\)|raised TypeError"),
-        ("bilevel", [("theta[\"v\"]", "theta[\"u\"]")], r"raised KeyError: 'u' \(line 14: "),
+        ("bilevel", [('theta["v"]', 'theta["u"]')], r"raised KeyError: 'u' \(line 14: "),
         ("chain", [("self.x, self.target", "self.z, self.target")], "Net has no x"),
         ("state_space", [(".sum()", ".mean()")], "token_loss must be a sum over tokens"),
     ],
-)  # fmt: skip
+)
 def test_a_model_that_lacks_something_is_refused_in_words(
     family: str, changes: list[tuple[str, str]], said: str, model: Callable[..., str]
 ) -> None:
@@ -315,9 +321,18 @@ def test_a_target_or_another_framework_beside_a_problem_is_refused(
 
 def cell(method: str, size: int, required: int, seconds: float, fits: bool = True) -> dict[str, Any]:
     return {
-        "method": method, "profile": "p", "spec": {"T": size}, "status": "measured", "reason": "", "options": {},
-        "required_bytes": required, "temp_bytes": required, "flops": 1, "roofline_seconds": seconds, "fits": fits,
-    }  # fmt: skip
+        "method": method,
+        "profile": "p",
+        "spec": {"T": size},
+        "status": "measured",
+        "reason": "",
+        "options": {},
+        "required_bytes": required,
+        "temp_bytes": required,
+        "flops": 1,
+        "roofline_seconds": seconds,
+        "fits": fits,
+    }
 
 
 LAW = {"profile": "p", "quantity": "required_bytes", "variable": "T", "largest_measured": 4, "largest_foretold": 9.0}
@@ -325,9 +340,12 @@ LAW = {"profile": "p", "quantity": "required_bytes", "variable": "T", "largest_m
 
 def test_the_answer_is_of_right_methods_that_fit_at_the_largest_size() -> None:
     cells = [
-        cell("wrong", 4, 1, 0.1), cell("large", 4, 2, 0.2, fits=False), cell("small", 2, 1, 9.0),
-        cell("small", 4, 10, 2.0), cell("fast", 4, 20, 1.0),
-    ]  # fmt: skip
+        cell("wrong", 4, 1, 0.1),
+        cell("large", 4, 2, 0.2, fits=False),
+        cell("small", 2, 1, 9.0),
+        cell("small", 4, 10, 2.0),
+        cell("fast", 4, 20, 1.0),
+    ]
     told = {name: choice.Judged(name != "wrong", "") for name in ("wrong", "large", "small", "fast")}
     rows = choice.rows(cells, [LAW | {"method": name} for name in told], told)
     assert [row["size"] for row in rows] == [4, 4, 4, 4]

@@ -18,11 +18,11 @@ from gradgate.references.backends import named_leaves, precision, to_backend, to
 from gradgate.references.contract import Method, Problem, Spec, installed
 from gradgate.references.oracle import in_widest
 from gradgate.suites.checks import Case
+from gradgate.suites.engine import sides, strategies
 from gradgate.suites.exact import balls, decisions, truth
 from gradgate.suites.exact.agreement import NotFinite, compare
 from gradgate.suites.exact.decisions import Decision, Decisions
 from gradgate.suites.exact.programs import Evaluator
-from gradgate.suites.judging import sides, strategies
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.pairs import unseen
 

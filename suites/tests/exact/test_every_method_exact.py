@@ -18,9 +18,9 @@ from gradgate.references.contract import Method, Problem, Spec, installed
 from gradgate.references.oracle import in_widest
 from gradgate.suites.checks import CHECKS, Case
 from gradgate.suites.checks.base import Rejected
+from gradgate.suites.engine import strategies
 from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.exact.agreement import Values, compare
-from gradgate.suites.judging import strategies
 from gradgate.suites.judging.subject import Refuted, Subject
 
 ULP = 2.0**-52

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradgate.references import registry
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict

@@ -18,8 +18,8 @@ from jax.experimental.pallas import triton as pltriton
 import gradgate
 from gradgate import normal
 from gradgate.references import registry
+from gradgate.suites.engine.search import judge
 from gradgate.suites.exact import balls, on_jax
-from gradgate.suites.judging.engine import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task

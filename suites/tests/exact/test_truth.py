@@ -10,8 +10,8 @@ import pytest
 
 from gradgate.references import oracle, registry
 from gradgate.references.backends import UNIT_ROUNDOFF
+from gradgate.suites.engine.strategies import covering
 from gradgate.suites.exact import truth
-from gradgate.suites.judging.strategies import covering
 
 FAMILIES = sorted(registry.families())
 

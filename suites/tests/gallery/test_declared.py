@@ -53,9 +53,10 @@ def test_every_finding_has_a_short_script_without_gradgate_and_every_script_a_fi
 def test_the_kernels_are_those_of_the_version_that_is_installed(name: str) -> None:
     found = metadata.read(metadata.FOLDER / f"{name}.py")
     [version] = [
-        node.value.value for node in ast.parse(found.path.read_text(encoding="utf-8")).body
+        node.value.value
+        for node in ast.parse(found.path.read_text(encoding="utf-8")).body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and "VERSION" in ast.unparse(node)
-    ]  # fmt: skip
+    ]
     assert found.dependencies[0].endswith(f"=={version}")
 
 
@@ -180,8 +181,11 @@ def test_an_undeclared_refutation_and_a_declared_one_that_is_gone_are_told(folde
     rows = [verdict("one", "refuted", "layouts"), verdict("one", "upheld"), verdict("two", "refuted")]
     expected = ["one layouts", "two value"]
     assert compared(folder, rows) == {
-        "refuted": expected, "unexplained": ["one layouts"], "gone": ["one value"], "unsteady": [],
-    }  # fmt: skip
+        "refuted": expected,
+        "unexplained": ["one layouts"],
+        "gone": ["one value"],
+        "unsteady": [],
+    }
     assert compared(folder, [verdict("one", "error")])["gone"] == ["two value"], "there is no such claim"
 
 

@@ -28,7 +28,7 @@ MISTAKES = {
         "    z = _before_silu(x, w, t, d, T, step_t, step_d, D)\n    s =",
         "    z = _before_silu(x, w, t, d, T, step_t, step_d, D).to(tl.bfloat16).to(tl.float32)\n    s =",
     ),
-}  # fmt: skip
+}
 """Name -> the right text, and the wrong text that replaces it."""
 SMALL = {'dims={"T": (1, 2, 6), "D": (1, 3)}': 'dims={"T": (1, 6), "D": (2,)}'}
 """Text -> its replacement: smaller sizes, so that a mistake is judged in seconds."""

@@ -13,17 +13,26 @@ from gradgate.references.errors import UsageError
 from gradgate.suites.gallery import badge, page, results, run
 
 FINDING = {
-    "library": "thing", "pairs": ["one"], "claims": ["value"], "kind": "crashes", "cause": "It divides by a_b_c.",
-    "documented": "no", "script": "findings/thing.py",
-}  # fmt: skip
+    "library": "thing",
+    "pairs": ["one"],
+    "claims": ["value"],
+    "kind": "crashes",
+    "cause": "It divides by a_b_c.",
+    "documented": "no",
+    "script": "findings/thing.py",
+}
 
 
 def row(name: str = "thing", **different: Any) -> dict[str, Any]:
     """A row with one pair and one finding."""
     refuted = {
-        "pair": "one", "claim": "value", "verdict": "refuted", "reason": "wrong <b>value</b>", "finding": 0,
+        "pair": "one",
+        "claim": "value",
+        "verdict": "refuted",
+        "reason": "wrong <b>value</b>",
+        "finding": 0,
         "seeds": [0],
-    }  # fmt: skip
+    }
     script = {
         "script": "findings/thing.py",
         "text": "print(1)\n",
@@ -34,19 +43,45 @@ def row(name: str = "thing", **different: Any) -> dict[str, Any]:
     }
     pair = {"name": "one of thing", "problems": 30, "verdicts": {"upheld": 3, "refuted": 1}, "kept": 10, "plain": 40}
     return {
-        "schema": 1, "name": name, "title": "A thing.", "library": "a-thing", "framework": "jax", "notes": "",
-        "home": "https://example.org/", "dependencies": ["a-thing==1.0"], "version": "1.0", "state": "judged",
-        "reason": "", "date": "2026-11-23", "examples": 12, "seeds": 1, "judging_seconds": 3.0, "seconds": 3.0,
-        "claims": 4, "problems": 30,
-        "verdicts": {"upheld": 3, "refuted": 1}, "pairs": {"one": pair}, "findings": [FINDING], "refuted": [refuted],
-        "unexplained": [], "gone": [], "unsteady": [], "scripts": [script],
-    } | different  # fmt: skip
+        "schema": 1,
+        "name": name,
+        "title": "A thing.",
+        "library": "a-thing",
+        "framework": "jax",
+        "notes": "",
+        "home": "https://example.org/",
+        "dependencies": ["a-thing==1.0"],
+        "version": "1.0",
+        "state": "judged",
+        "reason": "",
+        "date": "2026-11-23",
+        "examples": 12,
+        "seeds": 1,
+        "judging_seconds": 3.0,
+        "seconds": 3.0,
+        "claims": 4,
+        "problems": 30,
+        "verdicts": {"upheld": 3, "refuted": 1},
+        "pairs": {"one": pair},
+        "findings": [FINDING],
+        "refuted": [refuted],
+        "unexplained": [],
+        "gone": [],
+        "unsteady": [],
+        "scripts": [script],
+    } | different
 
 
 BROKEN = {
-    "state": "not installed", "reason": "pip failed: <oh>", "verdicts": {}, "pairs": {}, "findings": [],
-    "refuted": [], "scripts": [], "problems": 0,
-}  # fmt: skip
+    "state": "not installed",
+    "reason": "pip failed: <oh>",
+    "verdicts": {},
+    "pairs": {},
+    "findings": [],
+    "refuted": [],
+    "scripts": [],
+    "problems": 0,
+}
 
 
 def keep(folder: Path, *rows: dict[str, Any]) -> None:
@@ -121,7 +156,7 @@ def test_kept_rows_are_replaced_by_newer_ones_and_dropped_with_their_library(tmp
     keep(tmp_path, row("a"), row("b", version="1.0"))
     (tmp_path / "a.py").unlink()
     keep(tmp_path, row("b", version="2.0"))
-    assert [(one["name"], one["version"]) for one in results.kept(tmp_path)] == [("b", "2.0")]
+    assert [(one["name"], one["version"]) for one in results.stored(tmp_path)] == [("b", "2.0")]
 
 
 def test_shares_are_united_by_the_command(tmp_path: Path, capsys: Any) -> None:

@@ -98,7 +98,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
+def small_checkout(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
     """A repository like gradgate's own, with only the family tiny, one example per claim and one profile."""
     pytest.importorskip("torch")
     made = Scratch(tmp_path_factory.mktemp("own") / "repository")
@@ -109,19 +109,25 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
     for path in (ROOT / "references").glob("*.py"):
         shutil.copy(path, made.root / "references")
     settings = '[project]\nname = "gradgate"\n[tool.gradgate]\nprofiles = ["nvidia-h100"]\nexamples = 2\n'
-    made.commit({
-        "pyproject.toml": settings, ".gitignore": "__pycache__/\n", "README.md": "hello\n",
-        "references/cubic/__init__.py": DECLARATION, "references/cubic/problem.py": PROBLEM,
-        "references/cubic/by_hand.py": BY_HAND, "asv_bench/benchmarks/figures.py": BENCHMARK,
-    })  # fmt: skip
+    made.commit(
+        {
+            "pyproject.toml": settings,
+            ".gitignore": "__pycache__/\n",
+            "README.md": "hello\n",
+            "references/cubic/__init__.py": DECLARATION,
+            "references/cubic/problem.py": PROBLEM,
+            "references/cubic/by_hand.py": BY_HAND,
+            "asv_bench/benchmarks/figures.py": BENCHMARK,
+        }
+    )
     return made
 
 
 @pytest.fixture
-def change(own: Scratch) -> Scratch:
-    """The repository `own`, on a new branch from its base."""
-    own.branch()
-    return own
+def change(small_checkout: Scratch) -> Scratch:
+    """The repository `small_checkout`, on a new branch from its base."""
+    small_checkout.branch()
+    return small_checkout
 
 
 @pytest.fixture

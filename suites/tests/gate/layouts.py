@@ -77,9 +77,12 @@ class Layout:
             f"{top}pyproject.toml": self.pyproject + GATED,
             f"{top}tests/gradients.py": PAIRS.format(package=self.package),
             f"{self.code}/__init__.py": '"""A library of one function."""\n\n__version__ = "0"\n',
-            f"{self.code}/plain.py": PLAIN.format(called=called), f"{self.code}/ops.py": OPS.format(called=called),
-            ".gitattributes": "tests export-ignore\n", ".gitignore": "__pycache__/\n", "README.md": "hello\n",
-        }  # fmt: skip
+            f"{self.code}/plain.py": PLAIN.format(called=called),
+            f"{self.code}/ops.py": OPS.format(called=called),
+            ".gitattributes": "tests export-ignore\n",
+            ".gitignore": "__pycache__/\n",
+            "README.md": "hello\n",
+        }
         made.commit(files | dict(self.files))
         return made
 
@@ -96,32 +99,46 @@ LAYOUTS = {
     "flat": Layout(SETUPTOOLS + _project("mylib") + '[tool.setuptools]\npackages = ["mylib"]\n', "mylib"),
     "src": Layout(SETUPTOOLS + _project("my-lib") + '[tool.setuptools.packages.find]\nwhere = ["src"]\n', "src/mylib"),
     "renamed": Layout(
-        SETUPTOOLS + _project("mylib")
-        + '[tool.setuptools]\npackages = ["mylib"]\n[tool.setuptools.package-dir]\nmylib = "source"\n', "source",
+        SETUPTOOLS
+        + _project("mylib")
+        + '[tool.setuptools]\npackages = ["mylib"]\n[tool.setuptools.package-dir]\nmylib = "source"\n',
+        "source",
     ),
     "hatch": Layout(
-        _backend("hatchling", "hatchling.build") + _project("mylib")
-        + '[tool.hatch.build.targets.wheel]\npackages = ["lib/mylib"]\n', "lib/mylib", backend="hatchling",
+        _backend("hatchling", "hatchling.build")
+        + _project("mylib")
+        + '[tool.hatch.build.targets.wheel]\npackages = ["lib/mylib"]\n',
+        "lib/mylib",
+        backend="hatchling",
     ),
     "poetry": Layout(
         _backend("poetry-core", "poetry.core.masonry.api")
         + '[tool.poetry]\nname = "mylib"\nversion = "0"\ndescription = "a layout"\nauthors = []\n'
-        'packages = [{include = "mylib", from = "code"}]\n', "code/mylib", backend="poetry.core",
+        'packages = [{include = "mylib", from = "code"}]\n',
+        "code/mylib",
+        backend="poetry.core",
     ),
     "flit": Layout(_backend("flit_core", "flit_core.buildapi") + _project("mylib"), "src/mylib", backend="flit_core"),
     "meson": Layout(
-        _backend("meson-python", "mesonpy") + _project("mylib"), "code", files=(("meson.build", MESON),),
+        _backend("meson-python", "mesonpy") + _project("mylib"),
+        "code",
+        files=(("meson.build", MESON),),
         backend="mesonpy",
     ),
     "monorepo": Layout(
-        SETUPTOOLS + _project("the-app") + '[tool.setuptools]\npackages = []\n', "libraries/core/src/ns/core",
-        package="ns.core", project="app", beside=("libraries/core",),
-        files=((
-            "libraries/core/pyproject.toml",
-            SETUPTOOLS + _project("ns-core") + '[tool.setuptools.packages.find]\nwhere = ["src"]\n',
-        ),),
+        SETUPTOOLS + _project("the-app") + "[tool.setuptools]\npackages = []\n",
+        "libraries/core/src/ns/core",
+        package="ns.core",
+        project="app",
+        beside=("libraries/core",),
+        files=(
+            (
+                "libraries/core/pyproject.toml",
+                SETUPTOOLS + _project("ns-core") + '[tool.setuptools.packages.find]\nwhere = ["src"]\n',
+            ),
+        ),
     ),
-}  # fmt: skip
+}
 CHANGES = {
     "wrong": (("2 * upstream * x", "3 * upstream * x"),),
     "array": (("save_for_backward(x)", "save_for_backward(x, x.exp())"), ("x, = ctx", "x, _ = ctx")),
@@ -154,10 +171,22 @@ class Environment:
     def install(self, folder: Path, *, editable: bool) -> None:
         """Install a project, as ``pip install .`` or ``pip install -e .`` does."""
         subprocess.run(
-            [sys.executable, "-m", "pip", "--python", str(self.python), "install", "--quiet", "--no-deps",
-             "--no-build-isolation", *(["--editable"] if editable else []), str(folder)],
-            check=True, env=self.variables,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "--python",
+                str(self.python),
+                "install",
+                "--quiet",
+                "--no-deps",
+                "--no-build-isolation",
+                *(["--editable"] if editable else []),
+                str(folder),
+            ],
+            check=True,
+            env=self.variables,
+        )
 
     def gate(self, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the gate in a folder."""

@@ -49,8 +49,9 @@ def test_one_more_stored_activation_fails_and_is_named_with_figures(change: Any,
     assert NAME in (tmp_path / "gate.md").read_text()
 
 
-def test_two_runs_with_caches_of_their_own_give_identical_figures(change: Any, gate: Any, tmp_path: Path,
-                                                                  monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_two_runs_with_caches_of_their_own_give_identical_figures(
+    change: Any, gate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     change.replace(METHOD, HOARD)
     change.commit()
     found = []
@@ -97,8 +98,11 @@ def test_a_rise_behind_an_edited_benchmark_fails(change: Any, gate: Any) -> None
 
 
 def test_deleted_cells_claims_and_benchmarks_fail_each_by_name(change: Any, gate: Any) -> None:
-    change.replace("references/cubic/__init__.py", ('("tree", "value", ', '("tree", '),
-                   ("tuple(CLAIMS))", 'tuple(CLAIMS), unmeasured="not today")'))  # fmt: skip
+    change.replace(
+        "references/cubic/__init__.py",
+        ('("tree", "value", ', '("tree", '),
+        ("tuple(CLAIMS))", 'tuple(CLAIMS), unmeasured="not today")'),
+    )
     change.replace("asv_bench/benchmarks/figures.py", ("track_bytes", "bytes"))
     change.commit()
     ran = gate(change)
@@ -154,8 +158,9 @@ def test_a_method_that_cannot_run_any_more_fails(change: Any, gate: Any) -> None
     assert "0 of 1 cells" in ran.out
 
 
-def test_a_cache_that_cannot_be_written_is_said_with_status_2(change: Any, gate: Any, tmp_path: Path,
-                                                              monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+def test_a_cache_that_cannot_be_written_is_said_with_status_2(
+    change: Any, gate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("GRADGATE_CACHE", str(tmp_path / "file" / "cache"))
     ran = gate(change)

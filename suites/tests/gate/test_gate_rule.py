@@ -19,24 +19,35 @@ from gradgate.suites.gate.benchmarks import names
 from gradgate.suites.gate.compare import Finding, Half, compare, decisions
 from gradgate.suites.gate.manifest import identity
 from gradgate.suites.gate.output import Document, markdown, text
+from gradgate.suites.imports import Imports, named
 from gradgate.suites.judging.verdict import Task, Verdict
-from gradgate.suites.keeping.sources import Imports, named
 
 TODAY = datetime.date(2026, 1, 1)
 
 
 def cell(method: str = "m", profile: str = "cpu", **spec: Any) -> dict[str, Any]:
     return {
-        "family": "f", "method": method, "framework": "jax", "target": "", "profile": profile,
-        "spec": {"n": 4, **spec}, "options": {},
-    }  # fmt: skip
+        "family": "f",
+        "method": method,
+        "framework": "jax",
+        "target": "",
+        "profile": profile,
+        "spec": {"n": 4, **spec},
+        "options": {},
+    }
 
 
 def half(*cells: dict[str, Any], **figure: Any) -> Half:
     found = {
-        "status": "measured", "reason": "", "temp_bytes": 100, "required_bytes": 140, "flops": 7, "memory_bytes": 1000,
-        "roofline_seconds": 1.0, **figure,
-    }  # fmt: skip
+        "status": "measured",
+        "reason": "",
+        "temp_bytes": 100,
+        "required_bytes": 140,
+        "flops": 7,
+        "memory_bytes": 1000,
+        "roofline_seconds": 1.0,
+        **figure,
+    }
     methods = sorted({f"f:{row['method']}:jax" for row in cells})
     described = {"methods": methods, "cells": list(cells), "tasks": []}
     return Half(described, {identity(row): {**found, "cell": row} for row in cells})
@@ -174,9 +185,12 @@ def write(folder: Path, **files: str) -> Imports:
 
 def test_a_closure_follows_imports_inside_functions_and_through_packages(tmp_path: Path) -> None:
     files = {
-        "a": "def f():\n    from top.pack import inner\n", "pack__dot____init__": "from . import other\n",
-        "pack__dot__inner": "import numpy\n", "pack__dot__other": "", "bystander": "",
-    }  # fmt: skip
+        "a": "def f():\n    from top.pack import inner\n",
+        "pack__dot____init__": "from . import other\n",
+        "pack__dot__inner": "import numpy\n",
+        "pack__dot__other": "",
+        "bystander": "",
+    }
     before = write(tmp_path, **files).closure(["top.a"])
     assert set(before) == {"top.a", "top.pack", "top.pack.inner", "top.pack.other"}
     assert write(tmp_path, bystander="x = 1").closure(["top.a"]) == before
@@ -222,14 +236,18 @@ LEGAL = [f'{{"T": {size}}}' for size in (1, 3, 64)]
         ({"dims": {"T": [1, 3, 64, 128]}, "kappa": 8.0, "share": {"residual_bytes": 0.05}}, "", "", ""),
         ({"dims": {"T": [1, 3]}, "legal": LEGAL[:2]}, "narrowed", "f:m:jax:dims", "without 64"),
     ],
-)  # fmt: skip
+)
 def test_a_narrower_declaration_fails_and_another_change_of_it_is_shown(
     facts: dict[str, Any], kind: str, named: str, said: str
 ) -> None:
     whole = {
-        "regimes": ["large"], "options": {"mode": ["sum", "mean"]}, "legal": LEGAL, "inputs": {"x": "normal"},
-        "origin": "a.py:m", "share": {"residual_bytes": 0.1},
-    }  # fmt: skip
+        "regimes": ["large"],
+        "options": {"mode": ["sum", "mean"]},
+        "legal": LEGAL,
+        "inputs": {"x": "normal"},
+        "origin": "a.py:m",
+        "share": {"residual_bytes": 0.1},
+    }
     found = compare(declaring(half(cell()), whole), declaring(half(cell()), {**whole, **facts}), (), TODAY)
     assert [(one.kind, one.name) for one in found] == ([(kind, named)] if kind else [])
     assert all(said in one.sentence for one in found)

@@ -172,9 +172,15 @@ def test_settings_are_read_with_every_key(tmp_path: Path) -> None:
     )
     method = Target("a.py:f", "chain", "torch", {"layers": 3}, {"chunk": 2})
     assert Settings.read(tmp_path) == Settings(
-        profiles=("cpu",), methods=(method,), pairs=("a.py",), path=("src",), allow="allow.toml", examples=3, seed=4,
+        profiles=("cpu",),
+        methods=(method,),
+        pairs=("a.py",),
+        path=("src",),
+        allow="allow.toml",
+        examples=3,
+        seed=4,
         depends=("data/*.json",),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("command", ["verify --family chain", "gate", "memory --family chain", "list"])

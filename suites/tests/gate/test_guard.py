@@ -42,10 +42,11 @@ def sides(folder: Path) -> Iterator[dict[str, Overlay]]:
     with repository.trees(revisions.values()) as (place, tops):
         working = [tree for tree in repository.worktrees() if tree not in tops.values()]
         yield {
-            side: Overlay.make(place / side, tops[rev] / repository.project, judge=tops[revisions["head"]])
-            .guarded(tops[rev], tops.values(), working)
+            side: Overlay.make(place / side, tops[rev] / repository.project, judge=tops[revisions["head"]]).guarded(
+                tops[rev], tops.values(), working
+            )
             for side, rev in revisions.items()
-        }  # fmt: skip
+        }
 
 
 def imported(side: Overlay, name: str, python: str | Path = sys.executable) -> str:

@@ -10,9 +10,9 @@ import pytest
 
 from gradgate.suites.gate.overlay import Overlay
 from gradgate.suites.gate.side import Side
+from gradgate.suites.imports import strings_of
 from gradgate.suites.keeping import keys
 from gradgate.suites.keeping.keys import MEASURING, Keys
-from gradgate.suites.keeping.sources import strings_of
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -14,9 +14,10 @@ from typing import Any
 import gradgate
 from gradgate.suites.cli import STATUS
 from gradgate.suites.pairs.claims import contract
+from gradgate.suites.pairs.declared import TRANSFORMATIONS
 from gradgate.suites.pairs.draws import Draw
 from gradgate.suites.pairs.lowering import _options
-from gradgate.suites.pairs.pair import TRANSFORMATIONS, Pair
+from gradgate.suites.pairs.pair import Pair
 
 HEAD = """# What is judged of a pair
 
@@ -26,7 +27,7 @@ is](claims.md#the-claims-of-a-pair) says what is tried for each claim. [Settings
 """
 
 
-def own(x: Any, chunk: int = 1) -> Any:
+def with_option(x: Any, chunk: int = 1) -> Any:
     """A function with an option that its reference does not take."""
     return x * 1
 
@@ -40,7 +41,7 @@ def widest(framework: str) -> Pair:
     """A pair that declares everything from which a claim comes."""
     more: dict[str, Any] = {"donates": ("x",)} if framework == "jax" else {"devices": ("interpreter",)}
     return Pair(
-        own,
+        with_option,
         reference=plain,
         inputs={"x": gradgate.normal("T")},
         dims={"T": (3, 1)},

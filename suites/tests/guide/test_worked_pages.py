@@ -17,13 +17,22 @@ from gradgate.suites.tests.scratch import Scratch
 FOLDER = Path(gradgate.suites.guide.__file__).parent
 BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 PROGRAMS = {
-    "python": (), "pytest": ("-m", "pytest", "-p", "no:cacheprovider"), "gradgate": ("-m", "gradgate.suites.cli"),
-}  # fmt: skip
+    "python": (),
+    "pytest": ("-m", "pytest", "-p", "no:cacheprovider"),
+    "gradgate": ("-m", "gradgate.suites.cli"),
+}
 
 FRAMEWORK = {
-    "pairs": "torch", "jax_op": "jax", "torch_module": "torch", "index": "torch",
-    "own_method": "torch", "watch": "torch", "strangers": "torch", "own_model": "jax", "own_profile": "jax",
-}  # fmt: skip
+    "pairs": "torch",
+    "jax_op": "jax",
+    "torch_module": "torch",
+    "index": "torch",
+    "own_method": "torch",
+    "watch": "torch",
+    "strangers": "torch",
+    "own_model": "jax",
+    "own_profile": "jax",
+}
 """Page -> the framework that it needs."""
 PASTED = {"tutorial": "torch", "tutorial_jax": "jax"}
 """Page -> the one framework that it needs; `test_tutorials` pastes it into an empty folder."""

@@ -14,22 +14,28 @@ import sys
 from pathlib import Path
 
 FIGURES = (
-    "status", "temp_bytes", "argument_bytes", "flops", "residual_bytes", "compiled_residual_bytes",
+    "status",
+    "temp_bytes",
+    "argument_bytes",
+    "flops",
+    "residual_bytes",
+    "compiled_residual_bytes",
     "compiled_peak_bytes",
-)  # fmt: skip
+)
 PAIRS = ("chain", "invertible", "performer", "state_space", "bilevel")
-"""Classes whose ``own_pairs.py`` is measured too."""
+"""Classes whose pairs of entry points are measured too."""
 
 
 def listed() -> dict[str, str]:
     """Name -> the cell as JSON. It is listed in another process, because listing imports what cells import late."""
     from gradgate.references import registry
+    from gradgate.suites.bugs import entry_pairs
     from gradgate.suites.gate import manifest
 
-    root = Path(registry.__file__).parent
+    root = Path(entry_pairs.__file__).parent
     methods = [method for method in registry.methods() if method.framework == "torch"]
     for name in PAIRS:
-        families = registry.offered(str(root / name / "own_pairs.py"))
+        families = registry.offered(str(root / f"{name}.py"))
         methods += [method for family in families for method in family.methods if method.framework == "torch"]
     cells = [cell for method in methods for cell in manifest.Gated(method).cells(("cpu",))]
     return {cell.declared.key: json.dumps(dict(cell.to_cell().static)) for cell in cells}

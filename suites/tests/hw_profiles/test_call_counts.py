@@ -149,8 +149,11 @@ def test_branches_that_the_programs_own_integers_decide_are_known(jax):
 
     x, five = jnp.ones(3), Calls(5)
     for program, expected in (
-        (steps, five), (counted, Calls(4)), (backward, Calls(5, 0, 5)), (beside_random_numbers, five),
-    ):  # fmt: skip
+        (steps, five),
+        (counted, Calls(4)),
+        (backward, Calls(5, 0, 5)),
+        (beside_random_numbers, five),
+    ):
         found = call_count.of(program, (x,))
         assert (found.uncertain, found.calls["layer"]) == ((), expected)
 

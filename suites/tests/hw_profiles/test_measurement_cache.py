@@ -106,12 +106,22 @@ def test_size_counts_what_killed_writers_left_and_clear_removes_it(cache, left):
 @pytest.mark.parametrize(
     "name",
     [
-        "results.json", "ab.json", "ab/results.json", "ab/notes.txt", "abc/x.json", "run/ab/x.json", "ab/.hidden",
+        "results.json",
+        "ab.json",
+        "ab/results.json",
+        "ab/notes.txt",
+        "abc/x.json",
+        "run/ab/x.json",
+        "ab/.hidden",
         f"ab/{'cd' * 32}.json",  # not the folder of this key
-        f"ab/{'ab' * 31}.json", f"{'ab' * 32}.json", f"AB/{'AB' * 32}.json", f"ab/{'ab' * 32}.json.bak",
-        f"ab/{'ab' * 32}.json", "ab/.writing-plan",  # the names of the cache, with the text of somebody else
+        f"ab/{'ab' * 31}.json",
+        f"{'ab' * 32}.json",
+        f"AB/{'AB' * 32}.json",
+        f"ab/{'ab' * 32}.json.bak",
+        f"ab/{'ab' * 32}.json",
+        "ab/.writing-plan",  # the names of the cache, with the text of somebody else
     ],
-)  # fmt: skip
+)
 def test_clear_leaves_every_file_that_the_cache_did_not_write(cache, name):
     cache.put(key("a", {}), {"temp_bytes": 5})
     theirs = cache.folder / name

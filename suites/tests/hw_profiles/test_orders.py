@@ -32,12 +32,12 @@ class Table:
     """A function that keeps a table of sines from the largest call so far, as rotary embeddings do."""
 
     def __init__(self) -> None:
-        self.kept = torch.zeros(0, 8)
+        self.sines = torch.zeros(0, 8)
 
     def __call__(self, x: Any) -> Any:
-        if len(self.kept) < len(x):
-            self.kept = torch.outer(torch.arange(len(x)).float(), torch.ones(8)) @ torch.eye(8)
-        return (x * self.kept[: len(x)].sin()).exp()
+        if len(self.sines) < len(x):
+            self.sines = torch.outer(torch.arange(len(x)).float(), torch.ones(8)) @ torch.eye(8)
+        return (x * self.sines[: len(x)].sin()).exp()
 
 
 def figures(function: Any, rows: int) -> tuple[int, int]:

@@ -57,7 +57,7 @@ def test_a_saved_tensor_counts() -> None:
 
 def test_a_tensor_kept_on_ctx_counts_as_a_saved_one_does() -> None:
     def keep(ctx: Any, x: Any) -> None:
-        ctx.kept = x.exp()
+        ctx.saved_by_hand = x.exp()
 
     assert kept_by_torch(function_of(keep)) == WHOLE
 
@@ -164,7 +164,7 @@ def test_a_storage_that_is_freed_by_hand_does_not_count() -> None:
         def forward(freed: bool = freed) -> Any:
             kept = x * 2
             y = kept + 1
-            y.kept = kept
+            y.input = kept
             if freed:
                 kept.untyped_storage().resize_(0)
             return y

@@ -104,9 +104,13 @@ def test_torch_and_jax_count_a_convolution_and_its_gradients_alike(setting, tran
     def of_jax(i, k):
         two = [setting["padding"]] * 2, [setting["dilation"]] * 2
         return jax.lax.conv_general_dilated(
-            i, k, [setting["stride"]] * 2, [(p, p) for p in two[0]], rhs_dilation=two[1],
+            i,
+            k,
+            [setting["stride"]] * 2,
+            [(p, p) for p in two[0]],
+            rhs_dilation=two[1],
             feature_group_count=setting["groups"],
-        )  # fmt: skip
+        )
 
     y = jax.eval_shape(of_jax, shape(*x), shape(*kernel))
     forward = flops(of_jax, shape(*x), shape(*kernel))

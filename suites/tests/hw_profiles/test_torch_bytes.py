@@ -46,12 +46,12 @@ def freed_early(x):
     return x.repeat(4, 1)
 
 
-def kept(x):
+def returned(x):
     wide = x.repeat(8, 1)
     return x.repeat(4, 1), wide
 
 
-@pytest.mark.parametrize(("program", "copies"), [(freed_early, 8), (kept, 12)])
+@pytest.mark.parametrize(("program", "copies"), [(freed_early, 8), (returned, 12)])
 def test_a_storage_that_is_resized_counts_with_its_new_size(program, copies):
     x = torch.ones(BATCH, WIDTH)
     assert torch_memory.peak(program, (x,)).activation_bytes == copies * x.nbytes
@@ -70,7 +70,7 @@ def plain_vjp(x):
     return torch.func.vjp(lambda y: y.sin().cos().sum(), x)[1](torch.ones(()))
 
 
-@pytest.mark.parametrize("program", [freed_early, kept, plain_vjp])
+@pytest.mark.parametrize("program", [freed_early, returned, plain_vjp])
 def test_the_total_is_that_of_mem_tracker(program):
     from torch.distributed._tools.mem_tracker import MemTracker
 

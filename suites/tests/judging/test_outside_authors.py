@@ -11,7 +11,7 @@ import pytest
 from gradgate.references import registry
 from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Refuted, Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -234,7 +234,7 @@ def test_a_refuted_gradient_says_first_that_the_function_is_another(dtype: str, 
     def reason(*factors: float) -> str:
         one, loss, grads = case(*factors)
         reference = one.reference(dtype)
-        with pytest.raises(Refuted) as caught, another.told(one, loss, grads, reference, dtype):
+        with pytest.raises(Refuted) as caught, another.naming_a_wrong_loss(one, loss, grads, reference, dtype):
             one.judge(grads, reference, dtype)
         return str(caught.value)
 

@@ -13,7 +13,7 @@ import pytest
 from gradgate.references import registry
 from gradgate.references.backends import UNIT_ROUNDOFF
 from gradgate.references.oracle import NOISE_SAMPLES, Reference
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.population import (
     ALARM,
     CHANCE,

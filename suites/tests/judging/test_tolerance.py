@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from gradgate.references import oracle, registry
 from gradgate.references.backends import UNIT_ROUNDOFF
 from gradgate.references.oracle import Reference
+from gradgate.suites.engine.strategies import edge_specs
 from gradgate.suites.exact import truth
-from gradgate.suites.judging.strategies import edge_specs
 from gradgate.suites.judging.tolerance import GROWTH, KAPPA, Comparison, compare, compare_value, own_truth
 
 DTYPES = ["float64", "float32", "bfloat16"]

@@ -29,7 +29,7 @@ tanh = gradgate.Pair(
 """
 
 
-def found() -> Measurement:
+def measurement() -> Measurement:
     """A measurement by a process that has read the file."""
     reading = {"files": {"mine.py": recording.file_digest("mine.py")}}
     return Measurement("cpu", "measured", temp_bytes=8, required_bytes=24, flops=4, record={str(reading): reading})
@@ -43,7 +43,7 @@ def author(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def kept(tmp_path: Path, **how: Any) -> Figures:
+def opened(tmp_path: Path, **how: Any) -> Figures:
     """The kept figures as a new process opens them."""
     return Figures(Keys(tmp_path), Store(Cache(tmp_path / "cache")), **how)
 
@@ -56,40 +56,40 @@ def cell(size: int = 4) -> MethodCell:
 
 def test_figures_are_reused_until_the_file_of_the_function_changes(author: Path, tmp_path: Path) -> None:
     one = cell()
-    first = kept(tmp_path)
+    first = opened(tmp_path)
     assert first.get(one.declared, one.to_dict()) is None
-    first.put(one.declared, one.to_dict(), found())
-    assert kept(tmp_path).get(one.declared, one.to_dict()) == found()
-    assert kept(tmp_path, fresh=True).get(one.declared, one.to_dict()) is None
-    assert kept(tmp_path).get(one.declared, cell(3).to_dict()) is None
+    first.put(one.declared, one.to_dict(), measurement())
+    assert opened(tmp_path).get(one.declared, one.to_dict()) == measurement()
+    assert opened(tmp_path, fresh=True).get(one.declared, one.to_dict()) is None
+    assert opened(tmp_path).get(one.declared, cell(3).to_dict()) is None
     author.write_text(PAIR + "y = 1\n")
-    assert kept(tmp_path).get(one.declared, one.to_dict()) is None
+    assert opened(tmp_path).get(one.declared, one.to_dict()) is None
 
 
 def test_a_failure_is_measured_again(author: Path, tmp_path: Path) -> None:
     one = cell()
-    kept(tmp_path).put(one.declared, one.to_dict(), Measurement("cpu", "crashed", reason="out of memory"))
-    assert kept(tmp_path).get(one.declared, one.to_dict()) is None
+    opened(tmp_path).put(one.declared, one.to_dict(), Measurement("cpu", "crashed", reason="out of memory"))
+    assert opened(tmp_path).get(one.declared, one.to_dict()) is None
 
 
 def test_what_was_not_recorded_is_measured_again(author: Path, tmp_path: Path) -> None:
-    one, first = cell(), kept(tmp_path)
-    first.put(one.declared, one.to_dict(), dataclasses.replace(found(), record={}))
+    one, first = cell(), opened(tmp_path)
+    first.put(one.declared, one.to_dict(), dataclasses.replace(measurement(), record={}))
     assert first.answers.notes("figures") == [
         "figures that cannot be kept for the next run: what was read was not recorded"
     ]
-    assert kept(tmp_path).get(one.declared, one.to_dict()) is None
+    assert opened(tmp_path).get(one.declared, one.to_dict()) is None
 
 
 def test_figures_of_several_states_of_a_file_are_kept_side_by_side(author: Path, tmp_path: Path) -> None:
     one = cell()
-    kept(tmp_path).put(one.declared, one.to_dict(), found())
+    opened(tmp_path).put(one.declared, one.to_dict(), measurement())
     author.write_text(PAIR + "y = 1\n")
-    kept(tmp_path).put(one.declared, one.to_dict(), found())
+    opened(tmp_path).put(one.declared, one.to_dict(), measurement())
     author.write_text(PAIR)
-    assert kept(tmp_path).get(one.declared, one.to_dict()) == found()
+    assert opened(tmp_path).get(one.declared, one.to_dict()) == measurement()
     author.write_text(PAIR + "z = 1\n")
-    last = kept(tmp_path)
+    last = opened(tmp_path)
     assert last.get(one.declared, one.to_dict()) is None
     assert last.answers.notes("figures") == ["figures that were kept are outdated: mine.py has changed"]
 
@@ -98,7 +98,7 @@ def test_an_environment_variable_that_changes_what_is_computed_is_part_of_the_ke
     author: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = cell()
-    kept(tmp_path).put(one.declared, one.to_dict(), found())
-    assert kept(tmp_path).get(one.declared, one.to_dict()) == found()
+    opened(tmp_path).put(one.declared, one.to_dict(), measurement())
+    assert opened(tmp_path).get(one.declared, one.to_dict()) == measurement()
     monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "highest")
-    assert kept(tmp_path).get(one.declared, one.to_dict()) is None
+    assert opened(tmp_path).get(one.declared, one.to_dict()) is None

@@ -10,10 +10,10 @@ import pytest
 
 import gradgate
 from gradgate.references import registry
+from gradgate.suites.imports import Imports, Parsed, strings_of
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task
 from gradgate.suites.keeping.keys import JUDGING, Keys
-from gradgate.suites.keeping.sources import Imports, Parsed, strings_of
 from gradgate.suites.keeping.verdicts import Verdicts
 from gradgate.suites.workers.supervisor import Supervisor
 
@@ -70,8 +70,8 @@ def test_a_file_that_the_settings_name_is_part_of_the_key(tmp_path: Path, keys: 
 
 def test_the_judge_is_every_check_and_all_that_pairs_are_made_of(keys: Callable[[], Keys]) -> None:
     read = keys().closure(JUDGING, [])
-    assert {f"gradgate.suites.{name}" for name in ("checks.form", "exact.balls", "judging.engine")} <= set(read)
-    others = {f"gradgate.suites.{name}" for name in ("pairs.pytest_tests", "watching.block", "court.court")}
+    assert {f"gradgate.suites.{name}" for name in ("checks.form", "exact.balls", "engine.search")} <= set(read)
+    others = {f"gradgate.suites.{name}" for name in ("engine.pytest_tests", "watching.block", "court.court")}
     assert set(gradgate._PLACES.values()) - others <= set(read)
     assert not [name for name in read if name.startswith(("gradgate.suites.bugs", "gradgate.suites.tests"))]
 

@@ -36,9 +36,13 @@ def doubled(x: Any, w: Any) -> Any:
 
 def _pair(function: Any, by_backward: bool) -> Any:
     return gradgate.Pair(
-        function, reference=plain, inputs={"x": normal("T H"), "w": normal("H H")}, dims={"T": (1, 3), "H": (2, 3)},
-        by_backward=by_backward, framework="torch",
-    )  # fmt: skip
+        function,
+        reference=plain,
+        inputs={"x": normal("T H"), "w": normal("H H")},
+        dims={"T": (1, 3), "H": (2, 3)},
+        by_backward=by_backward,
+        framework="torch",
+    )
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")

@@ -21,9 +21,12 @@ compiled = pytest.importorskip("gradgate.suites.measuring.compiled")
 
 SIZES = {"T": tuple(2**n for n in range(20, 31, 2))}
 WEIGHTS = {
-    "gain": normal("H"), "qkv": normal("H 3*H", scale="H**-0.5"), "out": normal("H H", scale="H**-0.5"),
-    "up": normal("H 4*H", scale="H**-0.5"), "down": normal("4*H H", scale="H**-0.5"),
-}  # fmt: skip
+    "gain": normal("H"),
+    "qkv": normal("H 3*H", scale="H**-0.5"),
+    "out": normal("H H", scale="H**-0.5"),
+    "up": normal("H 4*H", scale="H**-0.5"),
+    "down": normal("4*H H", scale="H**-0.5"),
+}
 
 
 def block(x: Any, gain: Any, qkv: Any, out: Any, up: Any, down: Any) -> Any:
@@ -48,9 +51,14 @@ def kept_waves(x: Any) -> Any:
 
 def _pair(function: Any, inputs: dict[str, Any], dims: dict[str, Any], **how: Any) -> Any:
     return gradgate.Pair(
-        function, reference=lambda *given: function(*given), inputs=inputs, dims=dims, framework="torch",
-        dtypes=("float32",), **{"name": function.__name__, **how},
-    )  # fmt: skip
+        function,
+        reference=lambda *given: function(*given),
+        inputs=inputs,
+        dims=dims,
+        framework="torch",
+        dtypes=("float32",),
+        **{"name": function.__name__, **how},
+    )
 
 
 def test_a_transformer_block_keeps_what_hooks_count_in_the_compiled_run() -> None:

@@ -16,8 +16,11 @@ def function(x: Any) -> Any:
 
 def declared(**changes: Any) -> gradgate.Pair:
     given: dict[str, Any] = {
-        "function": function, "reference": lambda x: 1 * x, "inputs": {"x": normal("T")}, "dims": {"T": (1, 3)},
-    }  # fmt: skip
+        "function": function,
+        "reference": lambda x: 1 * x,
+        "inputs": {"x": normal("T")},
+        "dims": {"T": (1, 3)},
+    }
     return gradgate.Pair(**{**given, **changes})
 
 

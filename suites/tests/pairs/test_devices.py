@@ -172,9 +172,14 @@ def _pair(**how: Any) -> Any:
     import gradgate
 
     return gradgate.Pair(
-        torch.sin, reference=lambda x: torch.cos(x - torch.pi / 2), inputs={"x": gradgate.normal("T")},
-        dims={"T": (3,)}, framework="torch", name="sine", **how,
-    )  # fmt: skip
+        torch.sin,
+        reference=lambda x: torch.cos(x - torch.pi / 2),
+        inputs={"x": gradgate.normal("T")},
+        dims={"T": (3,)},
+        framework="torch",
+        name="sine",
+        **how,
+    )
 
 
 def test_a_device_that_is_absent_is_inapplicable_with_the_reason() -> None:
@@ -219,9 +224,13 @@ def test_a_jax_pair_has_no_devices() -> None:
     import gradgate
 
     pair = gradgate.Pair(
-        jax.numpy.sin, reference=lambda x: jax.numpy.cos(x - jax.numpy.pi / 2), inputs={"x": gradgate.normal("T")},
-        dims={"T": (3,)}, framework="jax", devices=("interpreter",),
-    )  # fmt: skip
+        jax.numpy.sin,
+        reference=lambda x: jax.numpy.cos(x - jax.numpy.pi / 2),
+        inputs={"x": gradgate.normal("T")},
+        dims={"T": (3,)},
+        framework="jax",
+        devices=("interpreter",),
+    )
     with pytest.raises(UsageError, match="interpret=True"):
         _ = pair.lowered
 

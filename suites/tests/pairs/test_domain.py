@@ -69,9 +69,14 @@ def pair(framework: str, careful: bool) -> gradgate.Pair:
     else:
         plain = pytest.importorskip("jax").nn.softplus
     return gradgate.Pair(
-        softplus(framework, careful), reference=plain, inputs={"x": normal("T")}, dims={"T": (4,)},
-        dtypes=("float32", "float64"), framework=framework, name=f"softplus_{careful}",
-    )  # fmt: skip
+        softplus(framework, careful),
+        reference=plain,
+        inputs={"x": normal("T")},
+        dims={"T": (4,)},
+        dtypes=("float32", "float64"),
+        framework=framework,
+        name=f"softplus_{careful}",
+    )
 
 
 def test_a_naive_formula_overflows_where_the_reference_is_right(framework: str) -> None:
@@ -93,9 +98,14 @@ def test_a_careful_formula_keeps_its_digits_everywhere(framework: str) -> None:
 
 def test_what_no_float_can_hold_is_nobodys_fault(torch: Any) -> None:
     made = gradgate.Pair(
-        lambda x: (x**3) ** 3, reference=lambda x: x**9, inputs={"x": normal("T")}, dims={"T": (3,)},
-        dtypes=("float32",), framework="torch", name="power",
-    )  # fmt: skip
+        lambda x: (x**3) ** 3,
+        reference=lambda x: x**9,
+        inputs={"x": normal("T")},
+        dims={"T": (3,)},
+        dtypes=("float32",),
+        framework="torch",
+        name="power",
+    )
     found = of_pair(made, (0, 6))
     assert {found["x", 6, "float32", role].state for role in domain.ROLES} == {RANGE}
 
@@ -113,9 +123,14 @@ def test_a_gradient_that_vanishes_and_one_without_a_right_digit_are_told_apart(t
             return torch.where(x.abs() > 1e4, 0.0, torch.where(x.abs() > 1e2, -grad, 2 * grad))
 
     made = gradgate.Pair(
-        Faulty.apply, reference=lambda x: x * 2, inputs={"x": normal("T")}, dims={"T": (1,)}, dtypes=("float32",),
-        framework="torch", name="faulty",
-    )  # fmt: skip
+        Faulty.apply,
+        reference=lambda x: x * 2,
+        inputs={"x": normal("T")},
+        dims={"T": (1,)},
+        dtypes=("float32",),
+        framework="torch",
+        name="faulty",
+    )
     found = of_pair(made, (0, 3, 8))
     states = [found["x", power, "float32", "function"].state for power in (0, 3, 8)]
     assert states == ["", WRONG, ZERO]

@@ -46,9 +46,14 @@ def choosy(x: Any) -> Any:
 
 def _pair(function: Any, inputs: dict[str, Any], dims: dict[str, Any], **how: Any) -> Any:
     return gradgate.Pair(
-        function, reference=lambda *given: function(*given), inputs=inputs, dims=dims, framework="torch",
-        name=function.__name__, **how,
-    )  # fmt: skip
+        function,
+        reference=lambda *given: function(*given),
+        inputs=inputs,
+        dims=dims,
+        framework="torch",
+        name=function.__name__,
+        **how,
+    )
 
 
 PAIRS = {
@@ -56,10 +61,11 @@ PAIRS = {
         attention, {name: normal("T H") for name in "qkv"}, {"T": (5,), "H": (4,)}, dtypes=("float32", "bfloat16")
     ),
     "entropy": lambda: _pair(
-        entropy, {"x": normal("T H"), "weight": normal("V H"), "labels": integers("T", below="V")},
+        entropy,
+        {"x": normal("T H"), "weight": normal("V H"), "labels": integers("T", below="V")},
         {"T": (7,), "H": (4,), "V": (9,)},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -15,8 +15,8 @@ import gradgate
 from gradgate import Draw, Pair, between, distinct, positive, simplex, spd
 from gradgate.references.errors import UsageError
 from gradgate.suites.pairs import unseen
-from gradgate.suites.tests.judging import behind_decisions
-from gradgate.suites.tests.judging.behind_decisions import Rule
+from gradgate.suites.tests.engine import behind_decisions
+from gradgate.suites.tests.engine.behind_decisions import Rule
 from gradgate.suites.tests.pairs.verdicts import judged
 
 Legal = Callable[[Any], bool]

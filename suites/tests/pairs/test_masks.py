@@ -40,9 +40,13 @@ def redrawing(shift: int) -> Any:
 @pytest.mark.parametrize(("shift", "expected"), [(0, "upheld"), (1, "refuted")])
 def test_a_mask_drawn_again_is_judged_in_every_dtype(shift: int, expected: str) -> None:
     pair = gradgate.Pair(
-        redrawing(shift), reference=plain, name="drop", framework="jax", inputs={"x": normal("T"), "k": key()},
+        redrawing(shift),
+        reference=plain,
+        name="drop",
+        framework="jax",
+        inputs={"x": normal("T"), "k": key()},
         dims={"T": (16, 33)},
-    )  # fmt: skip
+    )
     claims = ("gradient_float64", "gradient_float32", "gradient_exact")
     found = judged(pair, claims)
     assert {name: found[name].verdict for name in claims} == dict.fromkeys(claims, expected), found

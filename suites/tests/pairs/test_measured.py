@@ -12,8 +12,8 @@ from gradgate import at_most, normal
 from gradgate.hw_profiles.measurement import Measurement
 from gradgate.hw_profiles.sweep import Cell, measure_cell
 from gradgate.references.contract import UsageError
+from gradgate.suites.engine import search
 from gradgate.suites.gate import manifest
-from gradgate.suites.judging import engine
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -33,10 +33,16 @@ def plain(x: Any, w: Any, reduction: str = "mean") -> Any:
 
 def pair(framework: str, **how: Any) -> gradgate.Pair:
     return gradgate.Pair(
-        squares, plain, {"x": normal("T H"), "w": normal("V H")}, {"T": (3, 16), "H": (4,), "V": (5, 64)},
-        options={"chunk": (1, 7), "reduction": ("mean", "sum")}, dtypes=("float32",), framework=framework,
-        name="squares", **how,
-    )  # fmt: skip
+        squares,
+        plain,
+        {"x": normal("T H"), "w": normal("V H")},
+        {"T": (3, 16), "H": (4,), "V": (5, 64)},
+        options={"chunk": (1, 7), "reduction": ("mean", "sum")},
+        dtypes=("float32",),
+        framework=framework,
+        name="squares",
+        **how,
+    )
 
 
 def measured(declared: gradgate.Pair) -> dict[str, tuple[cells.MethodCell, Measurement]]:
@@ -111,7 +117,7 @@ def test_a_wrong_declaration_is_refused(framework: str, how: dict[str, Any], sai
 def judged(declared: gradgate.Pair, claim: str, profile: str = "cpu") -> Verdict:
     method = declared.lowered
     task = Task.of(method, method.claim(claim), profile=profile)
-    return engine.judge(task, Subject(method, declared), Run(examples=1))
+    return search.judge(task, Subject(method, declared), Run(examples=1))
 
 
 @pytest.mark.parametrize(("share", "verdict"), [(1.0, "upheld"), (0.9, "refuted")])
@@ -149,10 +155,14 @@ def donating(arguments: tuple[int, ...]) -> gradgate.Pair:
     import jax
 
     return gradgate.Pair(
-        jax.jit(step, donate_argnums=arguments), lambda w, m, x: step(w, m, x),
+        jax.jit(step, donate_argnums=arguments),
+        lambda w, m, x: step(w, m, x),
         {"w": normal("D O"), "m": normal("D O"), "x": normal("B D", gradient=False)},
-        {"B": (3, 1), "D": (4, 1), "O": (2, 1)}, framework="jax", name="step", donates=("w", "m"),
-    )  # fmt: skip
+        {"B": (3, 1), "D": (4, 1), "O": (2, 1)},
+        framework="jax",
+        name="step",
+        donates=("w", "m"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -174,9 +184,14 @@ def test_donation_is_judged(arguments: tuple[int, ...], verdict: str, said: str)
 def test_donated_memory_that_no_output_can_reuse_is_refuted() -> None:
     jax = pytest.importorskip("jax")
     declared = gradgate.Pair(
-        jax.jit(lambda w: w.sum(), donate_argnums=0), lambda w: w.sum(), {"w": normal("D")}, {"D": (4,)},
-        framework="jax", name="total", donates=("w",),
-    )  # fmt: skip
+        jax.jit(lambda w: w.sum(), donate_argnums=0),
+        lambda w: w.sum(),
+        {"w": normal("D")},
+        {"D": (4,)},
+        framework="jax",
+        name="total",
+        donates=("w",),
+    )
     found = judged(declared, "donation")
     assert found.verdict == "refuted"
     assert "outputs reuse 0 of the 32 bytes" in found.reason

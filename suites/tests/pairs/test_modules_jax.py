@@ -118,9 +118,13 @@ class TestLinen:
 
         given = {"random": True, "dtypes": ("float64", "float32"), **how}
         return gradgate.module_pair(
-            lambda: Module(name, norm, evaluates), lambda: Module("scale", plain_norm), X, DIMS,
-            {"scale": name}, **given,
-        )  # fmt: skip
+            lambda: Module(name, norm, evaluates),
+            lambda: Module("scale", plain_norm),
+            X,
+            DIMS,
+            {"scale": name},
+            **given,
+        )
 
     def test_a_right_module_is_upheld_in_every_claim(self) -> None:
         upheld(self.pair(by_hand, composes=("jit",)))

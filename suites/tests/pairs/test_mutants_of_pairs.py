@@ -9,18 +9,18 @@ import sys
 import pytest
 
 from gradgate.references.contract import installed
-from gradgate.suites.bugs.of_pairs import __main__ as command
 from gradgate.suites.bugs.of_pairs import rivals
 from gradgate.suites.bugs.of_pairs.corpus import MUTANTS, corpus
 from gradgate.suites.bugs.of_pairs.mutant import PairMutant, judged, unbroken
 from gradgate.suites.calibration import power
+from gradgate.suites.calibration.pairs import __main__ as command
 
 SLOW = ("compile",)
 THERE = [mutant for mutant in MUTANTS if installed(mutant.framework)]
 
 
 def sample(framework: str, count: int) -> list[PairMutant]:
-    """Some mutants, the same in every run; ``python -m gradgate.suites.bugs.of_pairs`` judges the whole corpus."""
+    """Some mutants, the same in every run; ``python -m gradgate.suites.calibration.pairs`` judges the whole corpus."""
     chosen = [mutant for mutant in THERE if mutant.framework == framework and mutant.kill not in SLOW]
     return random.Random(20262).sample(chosen, min(count, len(chosen)))
 
@@ -32,10 +32,27 @@ def test_there_are_bugs_for_every_kind_of_claim() -> None:
     assert len(corpus()) >= 140
     claims = {mutant.kill for mutant in MUTANTS}
     assert claims >= {
-        "tree", "outputs", "gradient_exact", "gradient_float64", "gradient_float32", "gradient_bfloat16", "stability",
-        "cotangents", "options", "layouts", "each_leaf_alone", "autograd", "not_finite", "pure", "deterministic", "jit",
-        "compile", "vmap", "second_order_exact", "second_order",
-    }  # fmt: skip
+        "tree",
+        "outputs",
+        "gradient_exact",
+        "gradient_float64",
+        "gradient_float32",
+        "gradient_bfloat16",
+        "stability",
+        "cotangents",
+        "options",
+        "layouts",
+        "each_leaf_alone",
+        "autograd",
+        "not_finite",
+        "pure",
+        "deterministic",
+        "jit",
+        "compile",
+        "vmap",
+        "second_order_exact",
+        "second_order",
+    }
 
 
 @pytest.mark.parametrize("mutant", SAMPLE, ids=lambda mutant: mutant.name)
@@ -78,30 +95,30 @@ def test_an_edit_whose_text_is_gone_is_told() -> None:
     pytest.importorskip("torch")
     gone = dataclasses.replace(corpus()["torch.gated.gate_none"], edits=(("no such text", ""),))
     with pytest.raises(
-        LookupError, match=r"holds 'no such text' 0 times, not once: carry torch\.gated\.gate_none over"
+        LookupError, match=r"'no such text' occurs 0 times, not once: carry torch\.gated\.gate_none over"
     ):
         gone.broken()
 
 
 def test_tools_of_today_find_a_lost_factor_and_nothing_in_the_right_pair() -> None:
     pytest.importorskip("torch")
-    found = rivals.found(corpus()["torch.gated.factor_lost"].broken())
+    found = rivals.detected_by(corpus()["torch.gated.factor_lost"].broken())
     assert found["gradcheck"]
     assert found["allclose_1e-2"]
-    assert not any(rivals.found(unbroken("torch_norms:gated")).values())
+    assert not any(rivals.detected_by(unbroken("torch_norms:gated")).values())
 
 
 def test_a_cotangent_of_ones_does_not_find_a_dropped_upstream_gradient() -> None:
     pytest.importorskip("torch")
     mutant = corpus()["torch.gated.upstream_dropped"]
-    assert not rivals.found(mutant.broken())["allclose_1e-3"]
+    assert not rivals.detected_by(mutant.broken())["allclose_1e-3"]
     assert judged(mutant.broken(), mutant.kill).verdict == "refuted"
 
 
 def test_the_tool_of_jax_finds_a_lost_factor_and_nothing_in_the_right_pair() -> None:
     pytest.importorskip("jax")
-    assert rivals.found(corpus()["jax.ordered.not_inverted"].broken())["check_grads"]
-    assert not any(rivals.found(unbroken("jax_tables:ordered")).values())
+    assert rivals.detected_by(corpus()["jax.ordered.not_inverted"].broken())["check_grads"]
+    assert not any(rivals.detected_by(unbroken("jax_tables:ordered")).values())
 
 
 def test_the_command_prints_mutants_and_counts(

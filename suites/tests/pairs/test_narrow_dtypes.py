@@ -38,10 +38,14 @@ def test_float16_is_judged_and_an_error_of_a_hundredth_is_refuted(
         return grad * (1 + wrong) if str(grad.dtype).removeprefix("torch.") == "float16" else grad
 
     pair = gradgate.Pair(
-        ruled(framework, rule, half), reference=None if alone else lambda x: rule.forward(xp, x)[0],
-        inputs=rule.inputs, dims={"T": (4,), "H": (5, 33)}, dtypes=("float32", "float16"), framework=framework,
+        ruled(framework, rule, half),
+        reference=None if alone else lambda x: rule.forward(xp, x)[0],
+        inputs=rule.inputs,
+        dims={"T": (4,), "H": (5, 33)},
+        dtypes=("float32", "float16"),
+        framework=framework,
         name="softmax",
-    )  # fmt: skip
+    )
     found = judged(pair, ("gradient_float32", "gradient_float16"), 20)
     assert [verdict.verdict for verdict in found.values()] == ["upheld", verdict], found
 
@@ -114,12 +118,18 @@ def test_weights_in_float8_are_data_and_their_scale_has_a_gradient(
         return _dequantized(xp, x, w, scale)
 
     pair = gradgate.Pair(
-        _product(framework, wrong), reference=None if alone else plain,
+        _product(framework, wrong),
+        reference=None if alone else plain,
         inputs={
-            "x": normal("T K"), "w": normal("K N", gradient=False, dtype="float8_e4m3fn"), "scale": uniform("N", 0.5),
+            "x": normal("T K"),
+            "w": normal("K N", gradient=False, dtype="float8_e4m3fn"),
+            "scale": uniform("N", 0.5),
         },
-        dims={"T": (3,), "K": (1, 4), "N": (2,)}, dtypes=("float64", "float32"), framework=framework, name="product",
-    )  # fmt: skip
+        dims={"T": (3,), "K": (1, 4), "N": (2,)},
+        dtypes=("float64", "float32"),
+        framework=framework,
+        name="product",
+    )
     found = judged(pair, ("gradient_exact",) if wrong else ("gradient_exact", "gradient_float32"), 3)
     assert {each.verdict for each in found.values()} == {verdict}, found
     assert alone or seen == {"float8_e4m3fn"}
@@ -141,9 +151,14 @@ def test_casts_to_float8_count_as_exact_in_sixty_digits(framework: str) -> None:
         return xp.astype(xp.astype(x * x, xp.float8_e4m3fn), x.dtype)
 
     pair = gradgate.Pair(
-        lambda x: quantized(x), reference=quantized, inputs={"x": normal("T")}, dims={"T": (3,)}, framework=framework,
-        dtypes=("float64",), name="quantized",
-    )  # fmt: skip
+        lambda x: quantized(x),
+        reference=quantized,
+        inputs={"x": normal("T")},
+        dims={"T": (3,)},
+        framework=framework,
+        dtypes=("float64",),
+        name="quantized",
+    )
     found = judged(pair, ("gradient_exact",), 1)["gradient_exact"]
     assert (found.verdict, "casts to float8_e4m3fn count as exact" in found.reason) == ("upheld", True), found
 
@@ -275,9 +290,13 @@ def test_kernels_in_narrow_dtypes_are_judged_in_the_interpreter(factor: str, ver
     path = tmp_path / "kernels.py"
     path.write_text(KERNELS.replace("FACTOR", factor), encoding="utf-8")
     ran = subprocess.run(
-        [sys.executable, "-c", JUDGING, str(path)], capture_output=True, text=True, timeout=300,
-        env={**os.environ, "TRITON_INTERPRET": "1"}, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", JUDGING, str(path)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        check=False,
+    )
     assert not ran.returncode, ran.stderr
     found = json.loads(ran.stdout.splitlines()[-1])
     assert found.keys() == {"cube", "weighted", "itself"}

@@ -199,9 +199,17 @@ def test_memory_of_a_pair_is_swept_over_a_dim_on_several_profiles(
         "{'T': (2,), 'H': (4,), 'V': (256,)})\n"
     )
     ran = gradgate(
-        "memory", f"{tmp_path / 'mine.py'}:pair", "--profile", "cpu,tpu-v5p", "--sweep", "T=64:1024", "--jobs", 1,
-        "--json", tmp_path / "m.json",
-    )  # fmt: skip
+        "memory",
+        f"{tmp_path / 'mine.py'}:pair",
+        "--profile",
+        "cpu,tpu-v5p",
+        "--sweep",
+        "T=64:1024",
+        "--jobs",
+        1,
+        "--json",
+        tmp_path / "m.json",
+    )
     cells = json.loads((tmp_path / "m.json").read_text())["cells"]
     if any(cell["status"] == "unavailable" for cell in cells):
         pytest.skip("no compiler of TPUs is installed")

@@ -60,10 +60,17 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
     """A project of another author, with one pair."""
     pytest.importorskip("torch")
     made = Scratch(tmp_path_factory.mktemp("library") / "repository")
-    made.commit({
-        "pyproject.toml": SETTINGS, "gradients.py": GRADIENTS, ".gitignore": "__pycache__/\n", "README.md": "hello\n",
-        "mylib/__init__.py": "", "mylib/plain.py": PLAIN, "mylib/ops.py": OPS,
-    })  # fmt: skip
+    made.commit(
+        {
+            "pyproject.toml": SETTINGS,
+            "gradients.py": GRADIENTS,
+            ".gitignore": "__pycache__/\n",
+            "README.md": "hello\n",
+            "mylib/__init__.py": "",
+            "mylib/plain.py": PLAIN,
+            "mylib/ops.py": OPS,
+        }
+    )
     return made
 
 

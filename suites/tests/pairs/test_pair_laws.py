@@ -9,7 +9,7 @@ import pytest
 
 import gradgate
 from gradgate import at_most, grows, normal
-from gradgate.suites.judging import engine
+from gradgate.suites.engine import search
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -69,16 +69,20 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
 
 def pair(framework: str, name: str, *claims: Any) -> gradgate.Pair:
     return gradgate.Pair(
-        FUNCTIONS[framework][name], reference=FUNCTIONS[framework]["plain" if name != "plain" else "careful"],
-        inputs={"x": normal("T H"), "w": normal("V H", scale=0.1)}, dims={"T": (3, 16), "H": (4,), "V": (5, 64)},
-        dtypes=("float32",), claims=claims, framework=framework,
-    )  # fmt: skip
+        FUNCTIONS[framework][name],
+        reference=FUNCTIONS[framework]["plain" if name != "plain" else "careful"],
+        inputs={"x": normal("T H"), "w": normal("V H", scale=0.1)},
+        dims={"T": (3, 16), "H": (4,), "V": (5, 64)},
+        dtypes=("float32",),
+        claims=claims,
+        framework=framework,
+    )
 
 
 def judged(declared: gradgate.Pair, claim: str, profile: str = "cpu") -> Verdict:
     [wanted] = [known for known in declared.promises if known.name == claim]
     method = declared.lowered
-    return engine.judge(Task.of(method, wanted, profile=profile), Subject(method, declared), Run(examples=1))
+    return search.judge(Task.of(method, wanted, profile=profile), Subject(method, declared), Run(examples=1))
 
 
 SIZES = {"T": (16, 32, 64, 128, 256), "V": (16, 32, 64, 128, 256)}
@@ -193,10 +197,15 @@ def layered_jax(w: Any, x: Any, *, remat: bool = True) -> Any:
 def test_a_law_whose_rematerialisation_xla_undoes_on_a_cpu_is_inapplicable_there(remat: bool, verdict: str) -> None:
     pytest.importorskip("jax")
     declared = gradgate.Pair(
-        lambda w, x: layered_jax(w, x, remat=remat), reference=lambda w, x: layered_jax(x=x, w=w, remat=False),
-        inputs={"w": normal("H"), "x": normal("T")}, dims={"H": (1,), "T": (1 << 16,)}, dtypes=("float32",),
-        claims=[at_most("temp_bytes", of_reference=0.001)], framework="jax", name="layered",
-    )  # fmt: skip
+        lambda w, x: layered_jax(w, x, remat=remat),
+        reference=lambda w, x: layered_jax(x=x, w=w, remat=False),
+        inputs={"w": normal("H"), "x": normal("T")},
+        dims={"H": (1,), "T": (1 << 16,)},
+        dtypes=("float32",),
+        claims=[at_most("temp_bytes", of_reference=0.001)],
+        framework="jax",
+        name="layered",
+    )
     found = judged(declared, "temp_bytes_of_reference")
     assert found.verdict == verdict, found.reason
     assert ("XLA for CPUs drops the barriers" in found.reason) == remat
@@ -211,10 +220,16 @@ def in_buckets(x: Any, w: Any, *, buckets: int = 1) -> Any:
 def test_a_promise_may_set_an_option(framework: str, buckets: int, verdict: str) -> None:
     claim = at_most("residual_bytes", of_reference=1.5, at={"buckets": buckets, "T": 16})
     declared = gradgate.Pair(
-        in_buckets, reference=lambda x, w: ((x @ w.T) ** 2).sum(), inputs={"x": normal("T H"), "w": normal("V H")},
-        dims={"T": (16,), "H": (4,), "V": (64,)}, options={"buckets": (1, 4)}, dtypes=("float32",), claims=[claim],
-        framework=framework, name="bucketed",
-    )  # fmt: skip
+        in_buckets,
+        reference=lambda x, w: ((x @ w.T) ** 2).sum(),
+        inputs={"x": normal("T H"), "w": normal("V H")},
+        dims={"T": (16,), "H": (4,), "V": (64,)},
+        options={"buckets": (1, 4)},
+        dtypes=("float32",),
+        claims=[claim],
+        framework=framework,
+        name="bucketed",
+    )
     found = judged(declared, "residual_bytes_of_reference")
     assert found.verdict == verdict, found.reason
     assert found.options == {"buckets": buckets}
@@ -223,6 +238,10 @@ def test_a_promise_may_set_an_option(framework: str, buckets: int, verdict: str)
 def test_a_promise_at_a_value_that_an_option_does_not_have_is_refused() -> None:
     with pytest.raises(gradgate.UsageError, match="sets buckets=16; the option's values are 1, 4"):
         gradgate.Pair(
-            in_buckets, reference=plain_torch, inputs={"x": normal("T")}, dims={"T": (4,)},
-            options={"buckets": (1, 4)}, claims=[at_most("residual_bytes", of_reference=1, at={"buckets": 16})],
-        )  # fmt: skip
+            in_buckets,
+            reference=plain_torch,
+            inputs={"x": normal("T")},
+            dims={"T": (4,)},
+            options={"buckets": (1, 4)},
+            claims=[at_most("residual_bytes", of_reference=1, at={"buckets": 16})],
+        )

@@ -8,7 +8,7 @@ import pytest
 
 import gradgate
 from gradgate import normal
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task
@@ -52,9 +52,15 @@ def _plain(x: Any) -> Any:
 
 def _pair(backward: Any = _backward, interpret: bool = True, **how: Any) -> Any:
     return gradgate.Pair(
-        _gate(backward, interpret), reference=_plain, inputs={"x": normal("T H")}, dims={"T": (8,), "H": (128,)},
-        dtypes=("float32",), framework="jax", name="gate", **how,
-    )  # fmt: skip
+        _gate(backward, interpret),
+        reference=_plain,
+        inputs={"x": normal("T H")},
+        dims={"T": (8,), "H": (128,)},
+        dtypes=("float32",),
+        framework="jax",
+        name="gate",
+        **how,
+    )
 
 
 def test_an_interpreted_kernel_is_judged() -> None:

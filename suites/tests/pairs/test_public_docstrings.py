@@ -14,8 +14,13 @@ DRAWS = (
     *("normal", "uniform", "positive", "between", "simplex", "spd", "distinct", "integers", "mask", "constant"),
     "key",
 )
-SECTIONS = {"Args": r"^(Args|Attributes):$", "Raises": "^Raises:$", "Cost": r"^Cost: \S", "Not for": r"^Not for: \S",
-            "Example": "^Example::$"}  # fmt: skip
+SECTIONS = {
+    "Args": r"^(Args|Attributes):$",
+    "Raises": "^Raises:$",
+    "Cost": r"^Cost: \S",
+    "Not for": r"^Not for: \S",
+    "Example": "^Example::$",
+}
 
 
 def lacking(told: str) -> list[str]:

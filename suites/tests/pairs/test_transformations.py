@@ -9,7 +9,7 @@ import pytest
 
 import gradgate
 from gradgate import normal
-from gradgate.suites.judging import engine
+from gradgate.suites.engine import search
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -32,7 +32,7 @@ def judged(function: Callable[..., Any], framework: str, claim: str, **more: Any
     )
     method = pair.lowered
     [wanted] = [known for known in method.claims if known.name == claim]
-    return engine.judge(Task.of(method, wanted), Subject(method, pair), Run(examples=3))
+    return search.judge(Task.of(method, wanted), Subject(method, pair), Run(examples=3))
 
 
 def of_jax(backward: Callable[[Any, Any], Any], forward: Callable[[Any], Any] = plain) -> Callable[[Any], Any]:

@@ -9,12 +9,13 @@ import pytest
 
 import gradgate
 from gradgate.references.contract import installed
-from gradgate.suites.bugs.of_pairs import alarms, corpus, mutant
+from gradgate.suites.bugs.of_pairs import corpus, mutant
 from gradgate.suites.bugs.of_pairs.corpus import pairs
+from gradgate.suites.calibration.pairs import alarms
 from gradgate.suites.tests.pairs import verdicts
 
 QUICK = ("tree", "outputs", "gradient_exact", "gradient_float64", "cotangents", "not_finite", "layouts", "options")
-"""Claims of the sample; ``python -m gradgate.suites.bugs.of_pairs --pairs`` judges all claims of all pairs."""
+"""Claims of the sample; ``python -m gradgate.suites.calibration.pairs --pairs`` judges all claims of all pairs."""
 
 
 def sample(count: int) -> list[str]:

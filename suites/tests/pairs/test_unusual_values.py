@@ -23,9 +23,14 @@ def numpy_of(framework: str) -> Any:
 
 def pair(framework: str, function: Any, reference: Any, **inputs: Any) -> gradgate.Pair:
     return gradgate.Pair(
-        function, reference, inputs or {"x": normal("T H")}, {"T": (3, 1), "H": (4,)}, dtypes=("float32",),
-        framework=framework, name="unusual",
-    )  # fmt: skip
+        function,
+        reference,
+        inputs or {"x": normal("T H")},
+        {"T": (3, 1), "H": (4,)},
+        dtypes=("float32",),
+        framework=framework,
+        name="unusual",
+    )
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])

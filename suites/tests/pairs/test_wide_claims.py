@@ -109,9 +109,17 @@ def of_torch(sums: bool = False, needs_both: bool = False) -> Callable[..., Any]
 
 
 def test_the_choices_of_batched_inputs_cover_each_alone_and_each_left_out() -> None:
-    assert sorted(choices(["x", "w", "b"])) == sorted([
-        ("x",), ("w",), ("b",), ("x", "w"), ("x", "b"), ("w", "b"), ("x", "w", "b"),
-    ])  # fmt: skip
+    assert sorted(choices(["x", "w", "b"])) == sorted(
+        [
+            ("x",),
+            ("w",),
+            ("b",),
+            ("x", "w"),
+            ("x", "b"),
+            ("w", "b"),
+            ("x", "w", "b"),
+        ]
+    )
     many = list(choices("abcdef"))
     assert len(many) == 1 + 6 + 6
     assert all((name,) in many and tuple(n for n in "abcdef" if n != name) in many for name in "abcdef")
@@ -216,7 +224,7 @@ HELD: list[Any] = []
 """What a wrong function holds for good."""
 
 
-def kept(how: str) -> Callable[..., Any]:
+def keeping(how: str) -> Callable[..., Any]:
     """exp(x @ w), whose backward pass needs its output and keeps it in one of several ways."""
     torch = pytest.importorskip("torch")
 
@@ -248,7 +256,7 @@ def kept(how: str) -> Callable[..., Any]:
 )
 def test_an_output_changed_before_the_backward_pass_is_seen_wherever_it_is_kept(how: str, right: bool) -> None:
     pytest.importorskip("torch")
-    pair = of("torch", kept(how), lambda x, w: (x @ w).exp())
+    pair = of("torch", keeping(how), lambda x, w: (x @ w).exp())
     if right:
         upheld(pair, ("autograd",), examples=3)
     else:
@@ -346,9 +354,13 @@ def divided(late: bool = False, half: bool = False) -> Any:
             return Function.apply(x, self.weight, self.size)
 
     return gradgate.module_pair(
-        lambda H: Divided(H), lambda H: Plain(H), {"x": normal("T H")}, {"T": (4, 1), "H": (3,)},
-        dtypes=("float64", "float32"), name="divided",
-    )  # fmt: skip
+        lambda H: Divided(H),
+        lambda H: Plain(H),
+        {"x": normal("T H")},
+        {"T": (4, 1), "H": (3,)},
+        dtypes=("float64", "float32"),
+        name="divided",
+    )
 
 
 @pytest.mark.parametrize(
@@ -387,7 +399,9 @@ CONSTANTS: dict[str, tuple[bool, Any, Any]] = {
         lambda xp, x: (x[:, None] * xp.exp(-one(xp, x, math.log(10000.0)) * one(xp, x, [0.0, 1.0, 2.0]) / 3)).sum(1),
     ),
     "more constants than are solved for": (
-        True, lambda xp, x: x * one(xp, x, MANY).sum(), lambda xp, x: x * xp.exp(-one(xp, x, EXPONENTS)).sum(),
+        True,
+        lambda xp, x: x * one(xp, x, MANY).sum(),
+        lambda xp, x: x * xp.exp(-one(xp, x, EXPONENTS)).sum(),
     ),
     "more constants, and a small term": (
         False,
@@ -398,10 +412,12 @@ CONSTANTS: dict[str, tuple[bool, Any, Any]] = {
     "a small term beside a constant": (False, lambda xp, x: 0.1 * x + 1e-20 * x * x, lambda xp, x: 0.1 * x),
     "a small term beside an own constant": (False, lambda xp, x: 0.1 * x + 1e-20 * x * x, lambda xp, x: x / 10),
     "a small factor of a shared constant": (
-        False, lambda xp, x: 0.1 * x * (1 + xp.exp(one(xp, x, -46.0))), lambda xp, x: 0.1 * x,
+        False,
+        lambda xp, x: 0.1 * x * (1 + xp.exp(one(xp, x, -46.0))),
+        lambda xp, x: 0.1 * x,
     ),
     "too few digits": (False, lambda xp, x: 0.33333333333333 * x, lambda xp, x: x / 3),
-}  # fmt: skip
+}
 """Name -> whether the function is right, and the two functions."""
 
 

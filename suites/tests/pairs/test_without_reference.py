@@ -107,13 +107,22 @@ RULES = {
     "gate": Rule(_gate, _gate_back, {"x": normal("T H"), "w": normal("H")}, {"T": (1, 3), "H": (1, 4)}),
     "softmax": Rule(_softmax, _softmax_back, {"x": normal("T H")}, {"T": (1, 3), "H": (2, 5)}),
     "norm": Rule(_norm, _norm_back, {"x": normal("T H"), "w": normal("H")}, {"T": (1, 3), "H": (1, 4)}),
-    "product": Rule(_product, _product_back, {"a": normal("M K"), "b": normal("K N")},
-                    {"M": (1, 3), "K": (1, 4), "N": (2,)}),
-    "recurrence": Rule(_recurrence, _recurrence_back, {"x": normal("T H"), "a": uniform("T H", low=0.2, high=0.9)},
-                       {"T": (1, 4), "H": (1, 2)}),
-    "gather": Rule(_gather, _gather_back, {"w": normal("V H"), "index": integers("T", below="V")},
-                   {"T": (1, 5), "V": (2, 3), "H": (1, 2)}),
-}  # fmt: skip
+    "product": Rule(
+        _product, _product_back, {"a": normal("M K"), "b": normal("K N")}, {"M": (1, 3), "K": (1, 4), "N": (2,)}
+    ),
+    "recurrence": Rule(
+        _recurrence,
+        _recurrence_back,
+        {"x": normal("T H"), "a": uniform("T H", low=0.2, high=0.9)},
+        {"T": (1, 4), "H": (1, 2)},
+    ),
+    "gather": Rule(
+        _gather,
+        _gather_back,
+        {"w": normal("V H"), "index": integers("T", below="V")},
+        {"T": (1, 5), "V": (2, 3), "H": (1, 2)},
+    ),
+}
 
 
 def ruled(framework: str, rule: Rule, plant: Callable[[int, Any], Any] = lambda _, grad: grad) -> Any:

@@ -48,9 +48,15 @@ def test_what_the_claim_says_and_that_no_claim_about_outputs_is_made() -> None:
 def test_floats_vmap_and_jit_of_a_kernel_against_itself() -> None:
     kernel = KERNELS["norm"]
     pair = gradgate.Pair(
-        kernel.make(), reference=None, inputs=kernel.inputs, dims=kernel.dims, dtypes=("float32", "bfloat16"),
-        composes=("jit", "vmap"), framework="jax", name="norm",
-    )  # fmt: skip
+        kernel.make(),
+        reference=None,
+        inputs=kernel.inputs,
+        dims=kernel.dims,
+        dtypes=("float32", "bfloat16"),
+        composes=("jit", "vmap"),
+        framework="jax",
+        name="norm",
+    )
     found = judged(pair, ("gradient_float32", "gradient_bfloat16", "jit", "vmap"), 2)
     assert {verdict.verdict for verdict in found.values()} == {"upheld"}, found
 
@@ -123,8 +129,10 @@ def test_a_forward_pass_that_reads_what_nobody_wrote_is_refuted() -> None:
 
     def function(x: Any) -> Any:
         return pl.pallas_call(
-            kernel, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), scratch_shapes=[pltpu.VMEM(x.shape, x.dtype)],
-        )(x)  # fmt: skip
+            kernel,
+            out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype),
+            scratch_shapes=[pltpu.VMEM(x.shape, x.dtype)],
+        )(x)
 
     @jax.custom_vjp
     def ruled(x: Any) -> Any:
@@ -196,9 +204,14 @@ def _module(kind: str, wrong: float) -> Any:
 def test_a_pair_of_a_module_and_itself(kind: str) -> None:
     def verdicts(wrong: float) -> dict[str, str]:
         pair = gradgate.module_pair(
-            _module(kind, wrong), None, {"x": normal("B H")}, {"B": (2, 3), "H": (3, 4)}, dtypes=("float32",),
-            framework="jax", name="itself",
-        )  # fmt: skip
+            _module(kind, wrong),
+            None,
+            {"x": normal("B H")},
+            {"B": (2, 3), "H": (3, 4)},
+            dtypes=("float32",),
+            framework="jax",
+            name="itself",
+        )
         return {name: one.verdict for name, one in judged(pair, ("gradient_exact", "gradient_float32"), 2).items()}
 
     assert verdicts(0.0) == {"gradient_exact": "upheld", "gradient_float32": "upheld"}

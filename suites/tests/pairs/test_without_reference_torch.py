@@ -86,9 +86,14 @@ class Hidden(torch.autograd.Function):
 
 def _pair(function: Any, **how: Any) -> gradgate.Pair:
     return gradgate.Pair(
-        function, reference=None, inputs={"x": normal("T H"), "w": normal("H")}, dims={"T": (1, 3), "H": (1, 4)},
-        framework="torch", name="wave", **how,
-    )  # fmt: skip
+        function,
+        reference=None,
+        inputs={"x": normal("T H"), "w": normal("H")},
+        dims={"T": (1, 3), "H": (1, 4)},
+        framework="torch",
+        name="wave",
+        **how,
+    )
 
 
 def test_every_claim_about_right_functions_is_upheld() -> None:

@@ -179,5 +179,6 @@ def test_the_command_ends_with_3_before_any_claim_is_judged(
     assert "'TT'" in found.err
     found = process("-m", "gradgate.suites.cli", "verify", ".", cwd=tmp_path)
     assert (found.status, found.err) == (
-        3, "gradgate: . is neither a Python file, such as gradients.py, nor the name of a module\n"
-    )  # fmt: skip
+        3,
+        "gradgate: . is neither a Python file, such as gradients.py, nor the name of a module\n",
+    )

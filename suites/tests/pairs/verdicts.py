@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gradgate.references import registry
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -18,8 +18,9 @@ def judged(pair: Any, claims: tuple[str, ...] = (), examples: int = 6) -> dict[s
     try:
         return {
             claim.name: judge(Task.of(method, claim), subject, Run(examples=examples))
-            for claim in method.claims if not claims or claim.name in claims
-        }  # fmt: skip
+            for claim in method.claims
+            if not claims or claim.name in claims
+        }
     finally:
         registry.forget(method.family)
 

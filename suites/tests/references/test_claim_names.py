@@ -12,15 +12,15 @@ TEXT = "\n".join(
 )
 
 
-def found(name: str) -> bool:
+def is_named(name: str) -> bool:
     return f'"{name}"' in TEXT
 
 
 def test_the_name_of_every_claim_is_found() -> None:
     names = {claim.name for method in registry.methods() for claim in method.claims}
-    assert {name for name in names if not found(name)} == set()
+    assert {name for name in names if not is_named(name)} == set()
 
 
 def test_a_name_that_is_no_claim_is_not_found() -> None:
-    assert not found("gradient_float16")
-    assert not found("printed_value")
+    assert not is_named("gradient_float16")
+    assert not is_named("printed_value")

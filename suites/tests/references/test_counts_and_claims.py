@@ -17,10 +17,10 @@ from gradgate.references.contract import FRAMEWORKS, Claim, Method
 from gradgate.references.registry import spec_class
 from gradgate.references.state_space import linear_count, quadratic_count, truncated_count, truncated_count_printed
 from gradgate.suites.checks import CHECKS
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
+from gradgate.suites.engine.strategies import shapes
 from gradgate.suites.judging.outcomes import exit_status
 from gradgate.suites.judging.run import Run
-from gradgate.suites.judging.strategies import shapes
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task
 
@@ -133,9 +133,14 @@ def test_the_papers_own_saving_needs_the_mended_sign() -> None:
 def test_a_claim_that_is_declared_false_and_holds_fails_the_run(torch: Any) -> None:
     backprop = registry.methods("state_space", "backprop", "torch")[0]
     claim = Claim(
-        "gradient_float64", "gradient", "equals backprop", "test", expected="refuted",
-        declared_reason="nobody believes it", settings={"dtype": "float64"},
-    )  # fmt: skip
+        "gradient_float64",
+        "gradient",
+        "equals backprop",
+        "test",
+        expected="refuted",
+        declared_reason="nobody believes it",
+        settings={"dtype": "float64"},
+    )
     subject = Subject.load(dataclasses.replace(backprop, claims=(claim,)))
     verdict = judge(Task.of(subject.declared, claim), subject, Run(examples=3))
     assert (verdict.verdict, verdict.as_expected) == ("upheld", False)

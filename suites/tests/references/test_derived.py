@@ -21,14 +21,18 @@ def curve(series: str, values: dict[Any, Any]) -> list[tuple[Published, Any]]:
 
 
 LISTED = (
-    *curve("iter.", {1: 2.0, 10: 20.0, 100: 200.0}), *curve("PS", {10: 40.0, 100: 200.0, 1000: 1.0}),
-    *curve("PS_long", {10: 1.0}), *curve("flat", {1: 5.0, 2: 5.5}), *curve("missing", {1: None}),
-    *curve("zero", {1: 0.0}), (Published("Fig. 3", "copying", "L = 32", "nats", "m:f"), STEADY),
+    *curve("iter.", {1: 2.0, 10: 20.0, 100: 200.0}),
+    *curve("PS", {10: 40.0, 100: 200.0, 1000: 1.0}),
+    *curve("PS_long", {10: 1.0}),
+    *curve("flat", {1: 5.0, 2: 5.5}),
+    *curve("missing", {1: None}),
+    *curve("zero", {1: 0.0}),
+    (Published("Fig. 3", "copying", "L = 32", "nats", "m:f"), STEADY),
     *((Published("Fig. 2", series, 1, "B", "m:f"), 3.0) for series in "ab"),
-)  # fmt: skip
+)
 
 
-def told(function: str, printed: float | None = 1.0, **arguments: Any) -> dict[str, Any]:
+def row_of(function: str, printed: float | None = 1.0, **arguments: Any) -> dict[str, Any]:
     """The row of a number that is computed from the figures above."""
     expects = BELOW if printed is not None else None
     row = Published(
@@ -52,24 +56,31 @@ def told(function: str, printed: float | None = 1.0, **arguments: Any) -> dict[s
         ("quotient", {"over": "Fig. 1 / iter.", "under": "Fig. 1 / PS", "take": "largest"}, 1.0),
         ("quotient", {"over": "Fig. 1 / iter.", "under": "Fig. 1 / PS", "take": "least"}, 0.5),
         ("quotient", {"over": "Fig. 1 / iter. / 1", "under": "Fig. 1 / PS / 10", "take": "first"}, 0.05),
-        ("quotient", {"over": "Fig. 3 / copying / L = 32 / slim", "under": "Fig. 3 / copying / L = 32 / full",
-                      "take": "largest"}, 1.5),
+        (
+            "quotient",
+            {
+                "over": "Fig. 3 / copying / L = 32 / slim",
+                "under": "Fig. 3 / copying / L = 32 / full",
+                "take": "largest",
+            },
+            1.5,
+        ),
         ("span", {"of": "Fig. 1 / flat"}, 1.1),
         ("growth", {"of": "Fig. 1 / iter."}, 1.0),
     ],
-)  # fmt: skip
+)
 def test_a_number_is_taken_of_curves(function: str, arguments: dict[str, Any], expected: float) -> None:
-    assert told(function, **arguments)["ours"] == pytest.approx(expected, rel=1e-12)
+    assert row_of(function, **arguments)["ours"] == pytest.approx(expected, rel=1e-12)
 
 
 def test_words_about_a_curve_are_upheld_or_not_as_declared() -> None:
     asked: dict[str, Any] = {"over": "Fig. 1 / iter.", "under": "Fig. 1 / PS"}
-    assert told("quotient", 1.0, take="largest", **asked)["outcome"] == "upheld"
-    assert told("quotient", 0.9, take="largest", **asked)["outcome"] == "not as declared"
+    assert row_of("quotient", 1.0, take="largest", **asked)["outcome"] == "upheld"
+    assert row_of("quotient", 0.9, take="largest", **asked)["outcome"] == "not as declared"
 
 
 def test_the_date_is_that_of_the_latest_figure_that_was_used() -> None:
-    assert told("span", of="Fig. 1 / iter.")["date"] == "2026-01-03"
+    assert row_of("span", of="Fig. 1 / iter.")["date"] == "2026-01-03"
 
 
 @pytest.mark.parametrize(
@@ -87,7 +98,7 @@ def test_the_date_is_that_of_the_latest_figure_that_was_used() -> None:
 def test_what_cannot_be_derived_is_not_measured_and_says_why(
     function: str, arguments: dict[str, Any], said: str
 ) -> None:
-    row = told(function, **arguments)
+    row = row_of(function, **arguments)
     assert row["outcome"] == "not measured here"
     assert said in row["sentence"]
 
@@ -105,7 +116,7 @@ def test_what_cannot_be_derived_is_not_measured_and_says_why(
 )
 def test_a_wrong_name_is_refused_with_what_is_legal(function: str, arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError) as error:
-        told(function, **arguments)
+        row_of(function, **arguments)
     assert said in str(error.value)
 
 

@@ -149,7 +149,7 @@ def owed(method: Method) -> list[str]:
     return ["IllegalOption"] * illegal + ["NotComposable"] * bool(method.disclaims)
 
 
-def told(method: Method) -> dict[str, str]:
+def sections_of(method: Method) -> dict[str, str]:
     """The sections of a method's docstring."""
     return dict(sections(registry.load(method.implementation).__doc__))
 
@@ -189,7 +189,7 @@ def test_a_method_has_one_summary_and_one_source_in_both_frameworks() -> None:
         pytest.skip("a framework is not installed")
     for method in registry.methods(framework="jax"):
         (other,) = registry.methods(method.family, method.name, "torch")
-        one, two = told(method), told(other)
+        one, two = sections_of(method), sections_of(other)
         assert one["Source"] == two["Source"], f"{method.key} and {other.key} name different sources"
         assert one[""].splitlines()[0] == two[""].splitlines()[0], f"{method.key} and {other.key} differ in summary"
 
@@ -244,8 +244,11 @@ def test_a_docstring_of_the_right_shape_has_no_fault() -> None:
     [
         ("    Stores:\n        T numbers.\n\n", "", "the section Stores is missing"),
         ("        T numbers.\n", "", "the section Stores is empty"),
-        ("    Source:\n        Eq. 1.\n\n    Stores:\n        T numbers.\n",
-         "    Stores:\n        T numbers.\n\n    Source:\n        Eq. 1.\n", "their order is Args, Returns"),
+        (
+            "    Source:\n        Eq. 1.\n\n    Stores:\n        T numbers.\n",
+            "    Stores:\n        T numbers.\n\n    Source:\n        Eq. 1.\n",
+            "their order is Args, Returns",
+        ),
         ("Not for:\n", "Cost:\n", "Cost is no section"),
         ("Loss and gradient.", "Loss and gradient", "its summary is no sentence"),
         ("        chunk: an integer of at least 1.\n", "", "Args does not name chunk"),
@@ -253,7 +256,7 @@ def test_a_docstring_of_the_right_shape_has_no_fault() -> None:
         ("ValueError:", "IllegalChunk:", "Raises names IllegalChunk, an error that gradgate.references neither"),
         ("    Raises:\n        ValueError: `chunk` is below 1.\n\n", "", "Raises does not name ValueError"),
     ],
-)  # fmt: skip
+)
 def test_each_fault_of_a_docstring_is_found(old: str, new: str, fault: str) -> None:
     assert old in GOOD
     assert fault in found_in(GOOD.replace(old, new))

@@ -30,13 +30,13 @@ def wrong(rows: list[dict[str, Any]]) -> list[str]:
 
 @pytest.mark.parametrize("family", PAPERS)
 def test_the_kept_figures_are_declared_and_as_declared(family: str) -> None:
-    found = wrong(paper_results.kept(family))
+    found = wrong(paper_results.stored(family))
     assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("family", PAPERS)
 def test_no_more_statements_than_were_rest_on_figures_that_cannot_fail(family: str) -> None:
-    found = resting(ledger.of_family(family), paper_results.judged(paper_results.kept(family)))
+    found = resting(ledger.of_family(family), paper_results.judged(paper_results.stored(family)))
     allowed = NO_NUMBER.get(family, 0)
     assert len(found) <= allowed, f"{len(found)} statements cannot fail, at most {allowed} may: {'; '.join(found)}"
 
@@ -64,7 +64,7 @@ def made(ours: float | None, *, declared: bool = True) -> dict[str, Any]:
     expects = upheld(equal(0.1, "two digits are printed")) if declared else None
     item = Published("Table 1", "a", 1, "B", "operator:add", {}, 4.0, expects=expects)
     blank = paper_results.blank(item)
-    return paper_results.told(item, blank if ours is None else blank | {"ours": ours, "problem": ""})
+    return paper_results.with_verdict(item, blank if ours is None else blank | {"ours": ours, "problem": ""})
 
 
 @pytest.mark.parametrize(

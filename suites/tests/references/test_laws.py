@@ -10,7 +10,7 @@ from gradgate.references import law_kinds, registry
 from gradgate.references.contract import Claim, Method, UsageError
 from gradgate.references.laws import claim, figure, memory_law, per_device, work_law
 from gradgate.suites.checks import CHECKS
-from gradgate.suites.keeping.sources import named
+from gradgate.suites.imports import named
 
 SWEPT = {"variable": "length", "sizes": [4, 8, 16, 32, 64]}
 OVER = law_kinds.Over("length", (4, 8, 16, 32, 64))
@@ -19,15 +19,28 @@ EVERY = pytest.mark.parametrize("method", registry.methods(), ids=lambda method:
 
 def test_a_memory_law_is_a_growth_with_its_rules():
     made = memory_law(
-        "m", "s", "p", **SWEPT, exponent=0.5, spec={"layers": 1}, below=("backprop", 3), not_by={"host": "it pads"},
+        "m",
+        "s",
+        "p",
+        **SWEPT,
+        exponent=0.5,
+        spec={"layers": 1},
+        below=("backprop", 3),
+        not_by={"host": "it pads"},
         independent_of={"layers": [1, 2, 4, 8, 16]},
-    )  # fmt: skip
+    )
     assert made.check == "memory_law"
     assert made.law == law_kinds.Growth(
-        "temp_bytes", OVER, 0.5, law_kinds.Within("at most"), {"layers": 1}, None,
-        independent_of=(law_kinds.Over("layers", (1, 2, 4, 8, 16)),), below=law_kinds.Below("backprop", 3),
+        "temp_bytes",
+        OVER,
+        0.5,
+        law_kinds.Within("at most"),
+        {"layers": 1},
+        None,
+        independent_of=(law_kinds.Over("layers", (1, 2, 4, 8, 16)),),
+        below=law_kinds.Below("backprop", 3),
         not_by=(law_kinds.NotBy("host", "it pads"),),
-    )  # fmt: skip
+    )
 
 
 def test_a_work_law_is_a_growth_of_flops_that_must_be_met():
@@ -52,10 +65,14 @@ def test_a_claim_made_of_a_law_names_the_check_of_its_kind():
 @pytest.mark.parametrize(
     ("bound", "miss", "broken"),
     [
-        ("at most", -1.0, False), ("at most", 0.1, False), ("at most", 0.11, True),
-        ("equal", 0.1, False), ("equal", 0.11, True), ("equal", -0.11, True),
+        ("at most", -1.0, False),
+        ("at most", 0.1, False),
+        ("at most", 0.11, True),
+        ("equal", 0.1, False),
+        ("equal", 0.11, True),
+        ("equal", -0.11, True),
     ],
-)  # fmt: skip
+)
 def test_at_most_forgives_what_is_less_and_equal_does_not(bound, miss, broken):
     assert law_kinds.Within(bound, 0.1).broken_by(miss) == broken
     assert law_kinds.Within(bound).broken_by(miss, usual=0.1) == broken

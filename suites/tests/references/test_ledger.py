@@ -57,9 +57,7 @@ def given(**fields: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("family", WITH_LEDGER)
 def test_every_claim_from_the_paper_and_every_printed_figure_has_a_statement(family: str) -> None:
-    found = ledger.unnamed(
-        ledger.of_family(family), registry.methods(family), ledger.rows(registry.package(family))
-    )  # fmt: skip
+    found = ledger.unnamed(ledger.of_family(family), registry.methods(family), ledger.rows(registry.package(family)))
     assert not found, f"the ledger of {family} does not name these: {', '.join(found)}"
 
 
@@ -144,10 +142,11 @@ def test_a_statement_becomes_a_claim_a_figure_or_neither_for_a_reason() -> None:
 @pytest.mark.parametrize(
     ("claims", "expected"),
     [
-        (["mixflow:jax:memory_law"], "upheld"), (["mixflow:jax:gradient_float64"], "refuted"),
+        (["mixflow:jax:memory_law"], "upheld"),
+        (["mixflow:jax:gradient_float64"], "refuted"),
         (["mixflow:*:gradient_*"], "upheld and refuted"),
     ],
-)  # fmt: skip
+)
 def test_what_is_expected_is_what_the_claims_declare(claims: list[str], expected: str) -> None:
     assert made(given(claims=claims)).entries[0].expected == expected
 
@@ -168,7 +167,7 @@ def test_what_is_expected_is_what_the_claims_declare(claims: list[str], expected
         (given(claims="mixflow:jax:memory_law"), "must be a list of names"),
         (given(reason="r", page=3), "unknown field of ledger.toml, statement 1 'page'"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_statement_is_refused_in_words(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=r"\A[^\n]*\Z") as error:
         made(fields)

@@ -14,8 +14,8 @@ from gradgate.references.backends import UNIT_ROUNDOFF, leaves, to_numpy, tree_m
 from gradgate.references.contract import Spec
 from gradgate.references.registry import spec_class
 from gradgate.references.taylor import remainder
+from gradgate.suites.engine.strategies import edge_specs
 from gradgate.suites.exact import truth
-from gradgate.suites.judging.strategies import edge_specs
 from gradgate.suites.judging.tolerance import compare, informs
 
 StateSpace = spec_class("state_space")

@@ -13,7 +13,7 @@ from gradgate.references import registry
 from gradgate.references.contract import DTYPES, Claim, Method, UsageError, method
 from gradgate.references.restriction import check_where
 from gradgate.suites.checks import CHECKS
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
@@ -111,7 +111,7 @@ def test_a_restriction_lists_alternatives_and_joins_a_claims_own(declared: Calla
             r"kappa of the claim mine = 1e\+08 allows a relative error of 6 in float32: .*",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_is_declared_wrongly_is_refused_in_words(
     decorator: str, message: str, declared: Callable[..., Method]
 ) -> None:

@@ -62,8 +62,11 @@ def test_what_agrees_is_upheld_and_what_does_not_is_not_as_declared(
 def test_an_agreement_is_told_in_words() -> None:
     agreements = (CLOSE, equal(0.0, "counts"), OVER, at_most("about 10", 0.1))
     assert [one.words() for one in agreements] == [
-        "equal within 5%", "exactly equal", "at least", "at most, within 10%",
-    ]  # fmt: skip
+        "equal within 5%",
+        "exactly equal",
+        "at least",
+        "at most, within 10%",
+    ]
 
 
 def test_the_tolerance_of_a_negative_figure_is_relative_to_its_size() -> None:
@@ -106,8 +109,15 @@ def test_a_row_without_a_printed_number_has_no_verdict() -> None:
 def test_a_failure_says_row_printed_measured_tolerance_declaration_and_what_to_do() -> None:
     judged = judge(row(upheld(CLOSE)), 5.0)
     assert judged is not None
-    for part in ("Table 1 / HBM / 44M", "printed 10 GiB", "measured 5 GiB", "ratio 0.5", "equal within 5%",
-                 "declared upheld, but it does not agree", "declare it refuted or unexplained"):  # fmt: skip
+    for part in (
+        "Table 1 / HBM / 44M",
+        "printed 10 GiB",
+        "measured 5 GiB",
+        "ratio 0.5",
+        "equal within 5%",
+        "declared upheld, but it does not agree",
+        "declare it refuted or unexplained",
+    ):
         assert part in judged.sentence
     agreed = judge(row(refuted(CLOSE, instead=5.0)), 10.0)
     assert agreed is not None

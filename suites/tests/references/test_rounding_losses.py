@@ -21,9 +21,9 @@ from gradgate.references.backends import precision, transforms
 from gradgate.references.contract import Method
 from gradgate.references.invertible import inverse_products, layers
 from gradgate.references.invertible.problem import InvertibleProblem, InvertibleSpec
+from gradgate.suites.engine.strategies import covering_specs, pick_options
 from gradgate.suites.exact import agreement, truth
 from gradgate.suites.exact.programs import Evaluator, backprop
-from gradgate.suites.judging.strategies import covering_specs, pick_options
 
 FOLDER = Path(contract.__file__).parent
 TOOLS = {str(FOLDER / name) for name in ("backends.py", "contract.py", "draws.py")}

@@ -17,7 +17,7 @@ from gradgate.references.contract import IllegalOption, Spec, UsageError, check_
 from gradgate.references.oracle import gradient
 from gradgate.references.registry import spec_class
 from gradgate.references.state_space import linear_count
-from gradgate.suites.judging.strategies import edge_specs
+from gradgate.suites.engine.strategies import edge_specs
 
 StateSpace = spec_class("state_space")
 EDGES = edge_specs(registry.family("state_space"), None, seed=2)

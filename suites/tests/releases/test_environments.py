@@ -15,10 +15,12 @@ ROOT = Path(__file__).resolve().parents[3]
 PROJECT = {
     "dependencies": ["numpy>=2.0"],
     "optional-dependencies": {
-        "jax": ["jax>=0.8.3,<0.12"], "torch": ["torch>=2.11"], "tpu": ["gradgate[jax]", "jax[tpu]"],
+        "jax": ["jax>=0.8.3,<0.12"],
+        "torch": ["torch>=2.11"],
+        "tpu": ["gradgate[jax]", "jax[tpu]"],
         "cuda": ["gradgate[jax]", "jax[cuda12-local]", "nvcc>=12"],
     },
-}  # fmt: skip
+}
 
 
 def test_a_release_is_pinned_and_brings_its_own_compilers() -> None:

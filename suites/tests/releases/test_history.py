@@ -45,8 +45,9 @@ def test_shards_are_united(tmp_path: Path) -> None:
     assert [history.unite(tmp_path / shard, tmp_path / "all") for shard in ("one", "two")] == [1, 1]
     [united] = history.steps(tmp_path / "all")
     assert {name: row["required_bytes"] for name, row in united.figures.items()} == {
-        NAME: 1000, "chain:other:jax~0000": 5,
-    }  # fmt: skip
+        NAME: 1000,
+        "chain:other:jax~0000": 5,
+    }
 
 
 def test_an_empty_shard_is_refused(tmp_path: Path) -> None:

@@ -40,9 +40,15 @@ for row in request["measure"]:
 
 def row(method: str) -> dict[str, Any]:
     return {
-        "family": "chain", "method": method, "framework": "jax", "target": "", "origin": "", "profile": "nvidia-h100",
-        "spec": {"layers": 2}, "options": {},
-    }  # fmt: skip
+        "family": "chain",
+        "method": method,
+        "framework": "jax",
+        "target": "",
+        "origin": "",
+        "profile": "nvidia-h100",
+        "spec": {"layers": 2},
+        "options": {},
+    }
 
 
 @pytest.fixture
@@ -190,7 +196,7 @@ def test_a_library_without_packages_is_listed_by_its_pairs(tmp_path: Path, monke
     monkeypatch.setattr(measuring, "cells", listed)
     overlay = Overlay(tmp_path, (tmp_path / "import",))
     subject = libraries.subject(library, overlay, tmp_path / "p", Path("x"), Release.of("jax-0.9.2"), ["nvidia-h100"])
-    assert not subject.own
+    assert not subject.of_gradgate
     assert subject.overlay.paths == (tmp_path / "import", tmp_path / "p" / "tiny")
     assert seen == ['[tool.gradgate]\npairs = ["of_tiny.py"]\n']
     assert not (tmp_path / "p" / "tiny" / "tiny.py").exists(), "it would hide a package of this name"

@@ -29,10 +29,16 @@ def test_a_confirmed_rise_is_on_the_page_in_the_feed_and_in_the_json(tmp_path: P
     assert titles == ["jax-0.10.2 raises a figure on nvidia-h100"]
     assert document["changes"] == [
         {
-            "release": "jax-0.10.2", "before": "jax-0.9.2", "profile": "nvidia-h100", "name": "chain:sqrt_n:jax~ab12",
-            "quantity": "required_bytes", "old": 1000, "new": 1500, "confirmed": True,
+            "release": "jax-0.10.2",
+            "before": "jax-0.9.2",
+            "profile": "nvidia-h100",
+            "name": "chain:sqrt_n:jax~ab12",
+            "quantity": "required_bytes",
+            "old": 1000,
+            "new": 1500,
+            "confirmed": True,
         }
-    ]  # fmt: skip
+    ]
 
 
 def test_a_rise_that_is_not_confirmed_is_only_counted(tmp_path: Path) -> None:

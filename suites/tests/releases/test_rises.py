@@ -13,8 +13,12 @@ def test_a_planted_rise_is_named() -> None:
     assert found.rise
     assert (found.release.version, found.before.version) == ("0.10.2", "0.9.2")
     assert (found.name, found.profile, found.quantity, found.old, found.new) == (
-        NAME, "nvidia-h100", "required_bytes", 1000, 1001,
-    )  # fmt: skip
+        NAME,
+        "nvidia-h100",
+        "required_bytes",
+        1000,
+        1001,
+    )
 
 
 def test_equal_figures_are_no_change() -> None:

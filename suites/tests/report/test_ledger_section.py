@@ -48,7 +48,7 @@ def test_a_statement_shows_the_verdicts_on_its_figures(tmp_path: Path, monkeypat
     )
     one = ledger.Ledger("invertible", "A paper", tuple(ledger.entry(said, (), rows) for said in statements))
     told = [
-        paper_results.told(row, paper_results.blank(row) | {"ours": ours, "problem": ""})
+        paper_results.with_verdict(row, paper_results.blank(row) | {"ours": ours, "problem": ""})
         for row, ours in zip(rows, (4.0, 9.0, 1.0), strict=True)
     ]
     monkeypatch.setattr(paper_results, "kept", lambda family: told)

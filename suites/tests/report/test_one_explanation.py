@@ -26,16 +26,33 @@ from gradgate.suites.selftest.judging import everything
 SPEC = {"dtype": "float64", "seed": 7, "length": 3}
 FINDING = Verdict(
     Task("fam", "printed", "jax", "gradient_float64", "", "equals backprop", "Eq. 3", "refuted", "a sign is wrong"),
-    "refuted", 12, 1.5, 2e-16, "layers[0].w", SPEC, {"chunk": 2}, reason="wrong gradient of layers[0].w (150%)",
-)  # fmt: skip
+    "refuted",
+    12,
+    1.5,
+    2e-16,
+    "layers[0].w",
+    SPEC,
+    {"chunk": 2},
+    reason="wrong gradient of layers[0].w (150%)",
+)
 FAILURE = Verdict(
     Task("fam", "mended", "torch", "counts", "", "runs two passes", "§4"),
-    "refuted", 3, leaf="head", spec=SPEC | {"seed": 8}, reason="three passes ran",
-)  # fmt: skip
+    "refuted",
+    3,
+    leaf="head",
+    spec=SPEC | {"seed": 8},
+    reason="three passes ran",
+)
 SECOND = Verdict(
     Task("fam", "printed", "torch", "stability", "", "keeps digits", "Eq. 3", "refuted", "a sign is wrong"),
-    "refuted", 4, 0.5, 1e-16, "head", SPEC | {"seed": 9}, reason="head 0.5",
-)  # fmt: skip
+    "refuted",
+    4,
+    0.5,
+    1e-16,
+    "head",
+    SPEC | {"seed": 9},
+    reason="head 0.5",
+)
 """This verdict is shown in one group with FINDING: the method and the declared reason are the same."""
 
 
@@ -145,8 +162,9 @@ def test_a_leaf_without_a_gradient_is_one_cause_whatever_the_shape_and_no_random
     other = refuted("layouts", "transposed inputs: wrong gradient of x (3%)", 0.03)
     groups = by_cause([twice, float64, other, tree, layouts], lambda verdict: verdict)
     assert [sorted(group, key=id) for group in groups] == [
-        sorted([twice, float64, tree, layouts], key=id), [other],
-    ]  # fmt: skip
+        sorted([twice, float64, tree, layouts], key=id),
+        [other],
+    ]
     assert groups[0][0] is tree, "the claim about the tree comes first"
     assert explain(twice).remedy == "", "no random number is drawn"
 
@@ -216,11 +234,26 @@ def test_the_way_from_a_claim_to_the_page_is_eight_files_that_are_there() -> Non
 def test_a_mutant_that_survives_has_its_command_on_the_selftest_page() -> None:
     name, mutant = next(iter(everything().items()))
     row = {
-        "name": name, "family": mutant.family, "framework": mutant.framework, "method": mutant.method, "story": "a bug",
-        "source": "", "kill": ["value"], "also": [], "equivalent": "", "formula": False, "planted": 0.0,
-        "status": "survived", "claim": "value", "examples": 3, "seconds": 1.0, "leaf": "", "error": None, "reason": "",
+        "name": name,
+        "family": mutant.family,
+        "framework": mutant.framework,
+        "method": mutant.method,
+        "story": "a bug",
+        "source": "",
+        "kill": ["value"],
+        "also": [],
+        "equivalent": "",
+        "formula": False,
+        "planted": 0.0,
+        "status": "survived",
+        "claim": "value",
+        "examples": 3,
+        "seconds": 1.0,
+        "leaf": "",
+        "error": None,
+        "reason": "",
         "rivals": {},
-    }  # fmt: skip
+    }
     document = {"examples": 3, "fingerprint": {}, "date": "", "mutants": [row]}
     shown = html.unescape(selftest_page.render(document, 1))
     assert f"<code>{table.command(row)}</code>" in shown

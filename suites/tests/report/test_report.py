@@ -300,10 +300,15 @@ def test_the_page_shows_how_small_a_mistake_is_seen(tmp_path: Path) -> None:
     }
     empty: dict[str, Any] = {"worst": {}, "smallest_seen": {}}
     chain = {
-        "date": "2026-11-22", "problems": 10, "judgements": 70, "false_alarms": 0,
+        "date": "2026-11-22",
+        "problems": 10,
+        "judgements": 70,
+        "false_alarms": 0,
         "methods": {"chain:revolve:torch": 10},
-        "float64": empty, "float32": dtype, "bfloat16": empty,
-    }  # fmt: skip
+        "float64": empty,
+        "float32": dtype,
+        "bfloat16": empty,
+    }
     record.write_text(json.dumps({"families": {"chain": chain}}))
     (section,) = power_section.of_families(["chain", "performer", "chain"], record)
     (line,) = section.lines

@@ -31,10 +31,23 @@ def real(request: pytest.FixtureRequest, process: Callable[..., Any], tmp_path_f
     folder = tmp_path_factory.mktemp("real")
     asked = [word for claim in CLAIMS for word in ("--claim", claim)]
     ran = process(
-        "-m", "gradgate.suites.cli", "verify", "--family", "chain", "--method", "backprop", "--framework",
-        request.param, "--examples", 2, "--json", "v.json", *asked, cwd=folder,
+        "-m",
+        "gradgate.suites.cli",
+        "verify",
+        "--family",
+        "chain",
+        "--method",
+        "backprop",
+        "--framework",
+        request.param,
+        "--examples",
+        2,
+        "--json",
+        "v.json",
+        *asked,
+        cwd=folder,
         env={"GRADGATE_CACHE": str(folder / "cache")},
-    )  # fmt: skip
+    )
     assert ran.status == 0, ran.out + ran.err
     return (folder / "v.json").read_text(encoding="utf-8")
 
@@ -139,7 +152,7 @@ EDITS: dict[str, tuple[Callable[[Document], None], str]] = {
     "a verdict twice": (twice, "twice; keep one of them"),
     "NaN": (put(*ROW, "error", value=float("nan")), "NaN is not a finite number"),
     "infinity": (put(*ROW, "noise", value=float("inf")), "Infinity is not a finite number"),
-}  # fmt: skip
+}
 RAW: dict[str, tuple[Callable[[str], bytes], str]] = {
     "empty": (lambda text: b"", "is not JSON: Expecting value"),
     "only space": (lambda text: b" \n", "is not JSON: Expecting value"),

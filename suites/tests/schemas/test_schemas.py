@@ -86,9 +86,18 @@ def test_what_a_command_prints_fits(name: str, command: str, gradgate: Callable[
 
 def test_what_memory_writes_fits(framework: str, gradgate: Callable[..., Any], tmp_path: Path) -> None:
     ran = gradgate(
-        "memory", "--family", "chain", "--method", "backprop", "--framework", framework, "--sweep", "N=9:18",
-        "--json", tmp_path / "m.json",
-    )  # fmt: skip
+        "memory",
+        "--family",
+        "chain",
+        "--method",
+        "backprop",
+        "--framework",
+        framework,
+        "--sweep",
+        "N=9:18",
+        "--json",
+        tmp_path / "m.json",
+    )
     assert ran.status == 0, ran.err
     document = documents.read(tmp_path / "m.json", "memory")
     fits("memory", document)
@@ -105,9 +114,12 @@ def test_what_verify_and_repeat_write_fits(framework: str, gradgate: Callable[..
     fits("verdicts", document)
     row = document["verdicts"][0]
     repeated = {
-        "schema": 1, "fingerprint": document["fingerprint"], "examples": 1, "judged": {"chain:backprop": [1, 2]},
+        "schema": 1,
+        "fingerprint": document["fingerprint"],
+        "examples": 1,
+        "judged": {"chain:backprop": [1, 2]},
         "flakes": [{**row, "seed": 2}],
-    }  # fmt: skip
+    }
     fits("repeat", repeated)
     refuses("repeat", {**repeated, "flakes": [row]})
     refuses("repeat", {**repeated, "judged": {"chain:backprop": 1}})
@@ -127,9 +139,14 @@ def test_what_selftest_writes_fits(torch: Any, gradgate: Callable[..., Any], tmp
 
 def test_what_calibrate_keeps_fits_and_a_changed_piece_is_refused(gradgate: Callable[..., Any], tmp_path: Path) -> None:
     alarms = {
-        "asked": 2, "problems": 2, "judged": {"chain:backprop:jax": 2}, "alarms": [], "digits": [53, 55],
-        "ratios": {"float64": [0.4]}, "worst": {"float64": {"chain:backprop:jax": 0.4}},
-    }  # fmt: skip
+        "asked": 2,
+        "problems": 2,
+        "judged": {"chain:backprop:jax": 2},
+        "alarms": [],
+        "digits": [53, 55],
+        "ratios": {"float64": [0.4]},
+        "worst": {"float64": {"chain:backprop:jax": 0.4}},
+    }
     power = {"float64": {"layers[].b": ["2e-15", "layers[6].b", "1e-15"]}}
     pieces = {"alarms:jax:0": alarms, "power:jax:backprop": power}
     document = {"seed": 1, "problems": 4, "fingerprint": {}, "families": {"chain": pieces}}

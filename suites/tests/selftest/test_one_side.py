@@ -52,7 +52,7 @@ def test_the_table_is_what_the_pairs_have(pair: str) -> None:
     """In Python's `if`, in a loop and in the body of a scan, too; after a change, CONTRIBUTING says how to write it."""
     pytest.importorskip(pair.partition("_")[0])
     assert [[*row[:3]] for row in one_side.table()[pair]] == [
-        [site.operation, site.number, site.side] for site in one_side.found(pair)
+        [site.operation, site.number, site.side] for site in one_side.sites(pair)
     ]
 
 
@@ -61,7 +61,7 @@ def test_the_operator_changes_one_side_by_a_hundredth_and_no_output(framework: s
     pytest.importorskip(framework)
     name = {"torch": "where", "jax": "select_n"}[framework]
     pair = mutant.unbroken(f"{framework}_choices:leaky")
-    one = OneSide(f"{framework}_choices:leaky", next(s for s in one_side.found(f"{framework}_choices:leaky")))
+    one = OneSide(f"{framework}_choices:leaky", next(s for s in one_side.sites(f"{framework}_choices:leaky")))
     assert (one.site.operation, one.site.side) == (name, "true")
     problem = pair.spec(dtype="float32", T=3, H=4).build(framework)  # type: ignore[arg-type]
     (loss, right), (same, wrong) = pair(problem), one.broken()(problem)

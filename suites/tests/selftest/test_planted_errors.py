@@ -8,7 +8,7 @@ import pytest
 
 from gradgate.references.claims import contract_claims
 from gradgate.references.contract import Method
-from gradgate.suites.judging.engine import judge
+from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task

@@ -20,8 +20,8 @@ from gradgate.suites.bugs.facts import facts
 from gradgate.suites.bugs.mutant import FORMULA
 from gradgate.suites.bugs.operators import single
 from gradgate.suites.checks import CHECKS, Case, rivals
+from gradgate.suites.engine.strategies import cells
 from gradgate.suites.judging.run import Run
-from gradgate.suites.judging.strategies import cells
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.keeping.keys import Keys
@@ -30,13 +30,48 @@ from gradgate.suites.selftest.outcomes import Outcomes
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 PUBLISHED = (
-    "PT#190758", "OLMo-core PR 828", "guided-diffusion#167", "PT#193671", "PT#71124", "fairscale#1199", "PT#7617",
-    "RevTorch#11", "PT#81296", "DeepSpeed PR 8455", "PT#96136", "deepwave#120", "jax#5900", "jax#9567", "diffrax#64",
-    "PT#184528", "jax PR 6127", "mamba#368", "mamba PR 547", "mamba bb3a82a", "fla PR 875", "fla PR 781", "#1115",
-    "fla PR 863", "fla PR 1071", "fla PR 941", "fla PR 633", "fla 7362d874", "fla#77", "FlashQLA PR 28", "jaxopt#141",
-    "mrcl#15", "higher#71", "higher#129, #102", "MemCNN#16, #29", "RevGAN", "diffrax#596", "tensorflow PR 39042",
-    "PT#176065", "jax#27748", "MemCNN#41",
-)  # fmt: skip
+    "PT#190758",
+    "OLMo-core PR 828",
+    "guided-diffusion#167",
+    "PT#193671",
+    "PT#71124",
+    "fairscale#1199",
+    "PT#7617",
+    "RevTorch#11",
+    "PT#81296",
+    "DeepSpeed PR 8455",
+    "PT#96136",
+    "deepwave#120",
+    "jax#5900",
+    "jax#9567",
+    "diffrax#64",
+    "PT#184528",
+    "jax PR 6127",
+    "mamba#368",
+    "mamba PR 547",
+    "mamba bb3a82a",
+    "fla PR 875",
+    "fla PR 781",
+    "#1115",
+    "fla PR 863",
+    "fla PR 1071",
+    "fla PR 941",
+    "fla PR 633",
+    "fla 7362d874",
+    "fla#77",
+    "FlashQLA PR 28",
+    "jaxopt#141",
+    "mrcl#15",
+    "higher#71",
+    "higher#129, #102",
+    "MemCNN#16, #29",
+    "RevGAN",
+    "diffrax#596",
+    "tensorflow PR 39042",
+    "PT#176065",
+    "jax#27748",
+    "MemCNN#41",
+)
 """Sources of the published bugs that the corpus must hold."""
 
 
@@ -130,10 +165,16 @@ def _judged(names: list[str], examples: int = 12) -> dict[str, judging.Outcome]:
 
 def test_a_sample_is_killed_by_the_claim_that_was_named_and_an_equivalent_mutant_by_none(torch: Any) -> None:
     names = [
-        "state_space.torch.mask_makes_nan", "performer.torch.block_printed", "invertible.torch.way_without_effect",
-        "chain.torch.shared_twice", "chain.torch.none_for_a_leaf", "chain.torch.planted_1e11",
-        "chain.torch.planted_ulp", "chain.torch.planted_1e30", "chain.torch.downcast",
-    ]  # fmt: skip
+        "state_space.torch.mask_makes_nan",
+        "performer.torch.block_printed",
+        "invertible.torch.way_without_effect",
+        "chain.torch.shared_twice",
+        "chain.torch.none_for_a_leaf",
+        "chain.torch.planted_1e11",
+        "chain.torch.planted_ulp",
+        "chain.torch.planted_1e30",
+        "chain.torch.downcast",
+    ]
     found = _judged([*names, "chain.torch.planted_1e17"])
     assert {name: found[name]["status"] for name in names} == dict.fromkeys(names, "killed")
     assert found["invertible.torch.way_without_effect"]["claim"] == "refusal"
@@ -154,8 +195,14 @@ def test_a_sample_is_killed_by_the_claim_that_was_named_and_an_equivalent_mutant
 def test_rivals_of_jax_see_what_they_can(jax: Any) -> None:
     found = _judged(["chain.jax.sign_of_a_leaf"])
     assert found["chain.jax.sign_of_a_leaf"]["rivals"].keys() == {
-        judging.FLOATS, "check_grads", "check_vjp", "assert_allclose", "assert_allclose_loose", "isapprox", "gradbench"
-    }  # fmt: skip
+        judging.FLOATS,
+        "check_grads",
+        "check_vjp",
+        "assert_allclose",
+        "assert_allclose_loose",
+        "isapprox",
+        "gradbench",
+    }
     assert all(rival["found"] for rival in found["chain.jax.sign_of_a_leaf"]["rivals"].values())
 
 
@@ -302,23 +349,33 @@ def test_bits_are_compared_with_another_implementation(case: Callable[..., Case]
 
 def _row(name: str, status: str, found: bool, claim: str = "gradient_exact", planted: float = 0.0) -> judging.Outcome:
     return {
-        "name": name, "claim": claim, "family": "chain", "framework": "torch", "kill": [claim],
-        "formula": claim in FORMULA, "planted": planted, "status": status, "examples": 2, "seconds": 1.0,
+        "name": name,
+        "claim": claim,
+        "family": "chain",
+        "framework": "torch",
+        "kill": [claim],
+        "formula": claim in FORMULA,
+        "planted": planted,
+        "status": status,
+        "examples": 2,
+        "seconds": 1.0,
         "rivals": {"isapprox": {"found": found, "examples": 1, "seconds": 0.5}},
-    }  # fmt: skip
+    }
 
 
 def test_the_summary_counts_kills_alarms_and_the_smallest_planted_error() -> None:
     rows = [
-        _row("chain.torch.a", "killed", True), _row("chain.torch.b", "survived", False),
-        _row("chain.torch.c", "sound", True), _row("chain.torch.d", "equivalent", False),
+        _row("chain.torch.a", "killed", True),
+        _row("chain.torch.b", "survived", False),
+        _row("chain.torch.c", "sound", True),
+        _row("chain.torch.d", "equivalent", False),
         _row("chain.torch.off_a_lot", "killed", True, planted=1e-2),
         _row("chain.torch.off_a_little", "killed", False, planted=1e-3),
-    ]  # fmt: skip
+    ]
     suite, *others = summary.tools(rows)
     rule = next(tool for tool in others if tool.name == "isapprox")
-    assert (suite.found, suite.asked, suite.alarms, suite.unbroken, suite.smallest) == (3, 4, 0, 1, 1e-3)
-    assert (rule.found, rule.asked, rule.alarms, rule.smallest) == (2, 4, 1, None)  # None: it has a false alarm
+    assert (suite.detected, suite.asked, suite.alarms, suite.unbroken, suite.smallest) == (3, 4, 0, 1, 1e-3)
+    assert (rule.detected, rule.asked, rule.alarms, rule.smallest) == (2, 4, 1, None)  # None: it has a false alarm
     assert next(tool for tool in summary.tools([*rows[:2], *rows[4:]]) if tool.name == "isapprox").smallest == 1e-2
     assert [summary.status(part, len(part)) for part in (rows, rows[:1], [_row("x", "undecided", False)])] == [1, 0, 2]
     assert summary.status(rows[:1], 2) == 2  # 1 of 2 outcomes: the run was cut off
@@ -328,13 +385,15 @@ def test_the_summary_counts_kills_alarms_and_the_smallest_planted_error() -> Non
 
 def test_wrong_formulas_are_counted_apart_and_other_bugs_told_by_the_claim_that_kills_them() -> None:
     rows = [
-        _row("chain.torch.a", "killed", True), _row("chain.torch.b", "survived", False),
+        _row("chain.torch.a", "killed", True),
+        _row("chain.torch.b", "survived", False),
         _row("chain.torch.zero", "killed", False, "second_order_exact"),
         _row("chain.torch.downcast", "killed", True, "gradient_float64"),
         _row("chain.jax.all_at_once", "killed", True, "memory_law"),
         _row("chain.torch.nothing_matches", "killed", True, "memory_law"),
-        _row("chain.torch.same", "equivalent", False), _row("chain.torch.late", "survived", False, "pure"),
-    ]  # fmt: skip
+        _row("chain.torch.same", "equivalent", False),
+        _row("chain.torch.late", "survived", False, "pure"),
+    ]
     found = summary.formulas(rows)
     assert (found.wrong, found.killed) == (3, 2)
     assert found.others == {

@@ -52,7 +52,7 @@ def test_the_standing_of_a_statement(
 @pytest.mark.parametrize("family", ["bilevel", "chain", "invertible", "performer", "state_space"])
 def test_every_statement_is_on_its_papers_page_once_and_findings_come_first(family: str) -> None:
     found = ledger.of_family(family)
-    rows = paper_results.kept(family)
+    rows = paper_results.stored(family)
     page = atlas.paper(found, rows)
     for one in found.entries:
         assert f"**{atlas.text(one.statement.place)}**: “{atlas.text(one.statement.words)}”" in page

@@ -12,7 +12,7 @@ import pytest
 
 from gradgate.references.contract import FRAMEWORKS, UsageError, installed
 from gradgate.suites.bugs import hostile
-from gradgate.suites.bugs.hostile.fault import FAMILY, Fault, told
+from gradgate.suites.bugs.hostile.fault import FAMILY, Fault, is_sentence
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.workers.supervisor import Limits, Supervisor
@@ -21,8 +21,10 @@ GOOD = "gradgate.suites.bugs.hostile.fault:good"
 PATIENT = 120.0
 TRIED = [
     pytest.param(name, fault, id=f"{fault.name}-{name}", marks=pytest.mark.xdist_group(f"hostile:{name}"))
-    for name in FRAMEWORKS for fault in hostile.FAULTS if name not in fault.not_in
-]  # fmt: skip
+    for name in FRAMEWORKS
+    for fault in hostile.FAULTS
+    if name not in fault.not_in
+]
 
 
 def judge(supervisor: Supervisor, target: str, *claims: str) -> list[Verdict]:
@@ -88,7 +90,7 @@ def test_an_import_that_fails_is_wrong_usage_in_words(code: str, message: str, t
         supervisor.describe(f"{path}:good", FAMILY, "torch")
     start, said = f"importing {path}:good", str(caught.value)
     assert said.startswith(start), said
-    assert told(message, said.removeprefix(start).lstrip(": ")), said
+    assert is_sentence(message, said.removeprefix(start).lstrip(": ")), said
 
 
 def test_a_target_that_is_no_function_is_wrong_usage(plugin: Callable[..., str]) -> None:
@@ -152,19 +154,30 @@ def test_the_exit_status_tells_a_mixture_of_refuted_and_broken_from_broken_alone
 @pytest.mark.parametrize(
     ("name", "status", "last"),
     [
-        ("fault:good", 0, "as claimed"), ("answers:half", 1, "NOT as claimed"),
+        ("fault:good", 0, "as claimed"),
+        ("answers:half", 1, "NOT as claimed"),
         ("crashes:raises", 2, "not everything could be measured"),
     ],
-)  # fmt: skip
+)
 def test_the_exit_status_says_what_happened(
     name: str, status: int, last: str, gradgate: Callable[..., Any], tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
     file = tmp_path / "v.json"
     ran = gradgate(
-        "verify", f"gradgate.suites.bugs.hostile.{name}", "--family", FAMILY, "--framework", "torch",
-        "--examples", 2, "--jobs", 1, "--json", file,
-    )  # fmt: skip
+        "verify",
+        f"gradgate.suites.bugs.hostile.{name}",
+        "--family",
+        FAMILY,
+        "--framework",
+        "torch",
+        "--examples",
+        2,
+        "--jobs",
+        1,
+        "--json",
+        file,
+    )
     assert ran.status == status, ran
     assert ran.out.rstrip().endswith(last)
     assert "Traceback" not in ran.out + ran.err

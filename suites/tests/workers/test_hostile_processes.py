@@ -141,11 +141,33 @@ def test_inside_pytest_on_two_processes_the_hard_faults_are_failures_and_the_run
     path.write_text(f"from gradgate.suites.bugs.hostile.crashes import {name}\n")  # imports quickly: the limit is short
     (tmp_path / "small.py").write_text(SMALL)
     ran = process(
-        "-m", "pytest", "--pyargs", "gradgate.suites", "--method", f"{path}:{name}", "--family", FAMILY,
-        "--framework", "torch", "--examples", 1, "-n", 2, "-p", "no:cacheprovider", "-q", "-k", "tree or value or pure",
-        "--gradgate-timeout", 15 if name == "hangs" else 300, "-p", "small", cwd=tmp_path, env={"PYTHONPATH": "."},
+        "-m",
+        "pytest",
+        "--pyargs",
+        "gradgate.suites",
+        "--method",
+        f"{path}:{name}",
+        "--family",
+        FAMILY,
+        "--framework",
+        "torch",
+        "--examples",
+        1,
+        "-n",
+        2,
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "-k",
+        "tree or value or pure",
+        "--gradgate-timeout",
+        15 if name == "hangs" else 300,
+        "-p",
+        "small",
+        cwd=tmp_path,
+        env={"PYTHONPATH": "."},
         timeout=900,
-    )  # fmt: skip
+    )
     assert ran.status == 1, ran.out + ran.err
     assert "3 failed" in ran.out, ran.out
     assert any(fault.told_by(line.strip().removeprefix("reason: ")) for line in ran.out.splitlines()), ran.out
@@ -156,10 +178,25 @@ def test_inside_pytest_on_two_processes_the_hard_faults_are_failures_and_the_run
 def test_inside_pytest_a_refuted_claim_fails_alone(process: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("torch")
     ran = process(
-        "-m", "pytest", "--pyargs", "gradgate.suites", "--method", "gradgate.suites.bugs.hostile.changes:overwrites",
-        "--family", FAMILY, "--framework", "torch", "--examples", 2, "-p", "no:cacheprovider", "-q",
-        "-k", "pure or tree or value", cwd=tmp_path,
-    )  # fmt: skip
+        "-m",
+        "pytest",
+        "--pyargs",
+        "gradgate.suites",
+        "--method",
+        "gradgate.suites.bugs.hostile.changes:overwrites",
+        "--family",
+        FAMILY,
+        "--framework",
+        "torch",
+        "--examples",
+        2,
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "-k",
+        "pure or tree or value",
+        cwd=tmp_path,
+    )
     assert ran.status == 1, ran.out + ran.err
     assert "the call changed its input params.head" in ran.out
     assert "1 failed, 2 passed" in ran.out, ran.out
@@ -167,9 +204,19 @@ def test_inside_pytest_a_refuted_claim_fails_alone(process: Callable[..., Any], 
 
 def test_inside_pytest_wrong_usage_is_told_without_a_traceback(process: Callable[..., Any], tmp_path: Path) -> None:
     ran = process(
-        "-m", "pytest", "--pyargs", "gradgate.suites", "--method", "nowhere.py:f", "--family", FAMILY,
-        "-p", "no:cacheprovider", "-q", cwd=tmp_path,
-    )  # fmt: skip
+        "-m",
+        "pytest",
+        "--pyargs",
+        "gradgate.suites",
+        "--method",
+        "nowhere.py:f",
+        "--family",
+        FAMILY,
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        cwd=tmp_path,
+    )
     assert ran.status in (2, 4), ran.out + ran.err
     assert "there is no file nowhere.py" in ran.out + ran.err
     assert "Traceback" not in ran.out + ran.err

@@ -55,8 +55,10 @@ def test_methods_of_one_family_and_framework_go_to_one_worker_until_it_alone_has
     monkeypatch.setattr("gradgate.suites.workers.supervisor.Worker", _Worker)
     tasks = [
         Task(family, method, framework, "tree")
-        for family in "ab" for framework in ("jax", "torch") for method in ("x", "y", "z")
-    ]  # fmt: skip
+        for family in "ab"
+        for framework in ("jax", "torch")
+        for method in ("x", "y", "z")
+    ]
     supervisor = _Supervisor(jobs=2)
     _Worker.made = 0
     found = list(supervisor.judge_all(tasks))

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from gradgate.references.backends import precision
-from gradgate.references.bilevel import growth
-from gradgate.references.bilevel.paper import approximate, background, buffers, listings, scale
+from gradgate.references.bilevel.paper import approximate, background, buffers, growth, listings, scale
 from gradgate.references.bilevel.problem import BilevelSpec
 
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradgate.references.bilevel import growth
-from gradgate.references.bilevel.paper import buffers, printed, scale, sizes
+from gradgate.references.bilevel.paper import buffers, growth, printed, scale, sizes
 from gradgate.references.bilevel.problem import BilevelSpec
 from gradgate.references.contract import NotComposable
 
@@ -36,7 +35,7 @@ def test_an_assignment_says_what_is_live_when_and_where_the_peak_is() -> None:
     assert (found.total, found.instructions, found.peak) == (300, 9, 2)
     assert {one.shape: one.bytes for one in found.live(2)} == {"f32[25]": 100, "f32[30]": 120, "f32[15]": 60}
     assert {one.shape for one in found.live(5)} == {"f32[25]", "f32[4,5]"}
-    assert [one.kept for one in found.live(9)] == [True]
+    assert [one.persistent for one in found.live(9)] == [True]
 
 
 def test_bytes_of_an_assignment_are_those_that_the_compiler_reports(jax: Any) -> None:
@@ -60,13 +59,17 @@ def test_a_profile_without_a_compiler_is_told(jax: Any) -> None:
 @pytest.mark.parametrize(
     ("shape", "kind"),
     [
-        ("f32[2,21,5120,1280]", "kept of every step"), ("f32[21,5120,1280]", "like θ"),
+        ("f32[2,21,5120,1280]", "kept of every step"),
+        ("f32[21,5120,1280]", "like θ"),
         ("f32[1,21,5120,1280]", "like θ"),
-        ("f32[40,2048,2048]", "scores"), ("f32[8192,32000]", "logits"), ("f32[21,4,2048,1280]", "inputs of layers"),
-        ("f32[21,4,10,2048,2048]", "kept of every layer"), ("f32[4,2048,5120]", "others"),
+        ("f32[40,2048,2048]", "scores"),
+        ("f32[8192,32000]", "logits"),
+        ("f32[21,4,2048,1280]", "inputs of layers"),
+        ("f32[21,4,10,2048,2048]", "kept of every layer"),
+        ("f32[4,2048,5120]", "others"),
         ("(f32[2,21,5120,1280]", "others"),
     ],
-)  # fmt: skip
+)
 def test_a_buffer_has_a_kind_by_its_shape(shape: str, kind: str, jax: Any) -> None:
     assert sizes.kind(shape, scale.configuration(489)) == kind
 

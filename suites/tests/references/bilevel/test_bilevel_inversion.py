@@ -17,8 +17,15 @@ from gradgate.references.bilevel.inner.gradient import gradient
 from gradgate.references.bilevel.problem import BilevelSpec
 from gradgate.references.registry import load
 
-LATE = {"model": "mlp", "optimiser": "adam", "steps": 32, "width": 4, "batch": 3, "vocabulary": 8,
-        "learning_rate": 0.01}  # fmt: skip
+LATE = {
+    "model": "mlp",
+    "optimiser": "adam",
+    "steps": 32,
+    "width": 4,
+    "batch": 3,
+    "vocabulary": 8,
+    "learning_rate": 0.01,
+}
 """A problem whose ReLU units become active only in late steps, so that v_{i+1} is far above v_i."""
 
 
@@ -69,9 +76,19 @@ def test_units_that_become_active_late_need_words_of_three_floats(torch: Any) ->
     from gradgate.references.bilevel.in_torch.methods import inner_loss
 
     problem = BilevelSpec(
-        task="learning_lr", model="mlp", optimiser="adam", steps=32, batch=1, layers=2, width=4, vocabulary=2,
-        activation="relu", learning_rate=0.1, dtype="float32", seed=199,
-    ).build("torch")  # fmt: skip
+        task="learning_lr",
+        model="mlp",
+        optimiser="adam",
+        steps=32,
+        batch=1,
+        layers=2,
+        width=4,
+        vocabulary=2,
+        activation="relu",
+        learning_rate=0.1,
+        dtype="float32",
+        seed=199,
+    ).build("torch")
     plain = leaves(method("torch", "mixflow")(problem, remat=True)[1])
 
     def apart(parts: int) -> float:

@@ -55,9 +55,18 @@ def test_mixed_mode_is_exact_for_every_task_model_and_optimiser(
 def test_the_noise_knows_what_backprop_cancels_by_luck(method: str, jax: Any) -> None:
     """One problem of 9,000: a query's gradient is only the rounding error of a token that attends to itself alone."""
     spec = BilevelSpec(
-        dtype="float32", model="transformer", optimiser="sgd", steps=2, layers=1, width=2, ffw=2, sequence=2,
-        learning_rate=0.02973, scale=0.4305, seed=2157561568,
-    )  # fmt: skip
+        dtype="float32",
+        model="transformer",
+        optimiser="sgd",
+        steps=2,
+        layers=1,
+        width=2,
+        ffw=2,
+        sequence=2,
+        learning_rate=0.02973,
+        scale=0.4305,
+        seed=2157561568,
+    )
     assert worst("jax", method, spec) < 4
 
 
@@ -113,14 +122,14 @@ def test_rematerialised_layers_can_be_vectorised_over_and_differentiated_again_i
     problem = BilevelSpec(model="mlp", optimiser="momentum", seed=4).build("torch")
     run = load(f"gradgate.references.bilevel.in_torch.methods:{method}")
 
-    def found(params: Any, remat: bool) -> Any:
+    def grads_of(params: Any, remat: bool) -> Any:
         return run(problem.with_params(params), remat=remat)[1]
 
     lanes = tree_map(lambda leaf: torch.stack([leaf, 2 * leaf]), problem.params)
-    many = torch.func.vmap(lambda params: found(params, True))(lanes)
-    alone = found(tree_map(lambda leaf: 2 * leaf, problem.params), False)
+    many = torch.func.vmap(lambda params: grads_of(params, True))(lanes)
+    alone = grads_of(tree_map(lambda leaf: 2 * leaf, problem.params), False)
     further = [
-        torch.func.vjp(functools.partial(found, remat=remat), problem.params)[1](problem.params)[0]
+        torch.func.vjp(functools.partial(grads_of, remat=remat), problem.params)[1](problem.params)[0]
         for remat in (True, False)
     ]
     for one, other in zip(leaves(tree_map(lambda leaf: leaf[1], many)), leaves(alone), strict=True):

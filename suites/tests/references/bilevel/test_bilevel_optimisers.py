@@ -14,7 +14,7 @@ from gradgate.references.backends import leaves, namespace, precision, to_backen
 from gradgate.references.bilevel.inner import optimisers
 from gradgate.references.bilevel.inner.optimisers import OPTIMISERS, momentum_theta_before, momentum_velocity_before
 from gradgate.suites.checks import CHECKS, Case
-from gradgate.suites.judging.strategies import cells
+from gradgate.suites.engine.strategies import cells
 from gradgate.suites.judging.subject import Refuted, Subject
 
 RATE, H = 0.05, {"momentum": 0.9, "decay": 0.999, "epsilon": 1e-6, "epsilon_root": 1e-3}

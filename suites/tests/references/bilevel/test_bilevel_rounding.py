@@ -136,17 +136,17 @@ def test_the_losses_share_no_function_with_the_methods(framework: str) -> None:
         importlib.import_module(f"{PACKAGE}.in_{framework}.{name}") for name in ("static", "buffered", "methods")
     )
 
-    def own(*modules: Any) -> set[int]:
+    def functions_of(*modules: Any) -> set[int]:
         """Functions that are defined in one of the modules."""
         return {id(f) for m in modules for f in vars(m).values() if getattr(f, "__module__", "") == m.__name__}
 
     def used(module: Any) -> set[int]:
         return {id(f) for f in vars(module).values()}
 
-    assert used(static) & own(optimisers)
-    assert used(static) & own(impl)
-    assert used(byte) & own(impl)
-    assert not used(rounding) & own(static, byte, buffered, impl, optimisers)
+    assert used(static) & functions_of(optimisers)
+    assert used(static) & functions_of(impl)
+    assert used(byte) & functions_of(impl)
+    assert not used(rounding) & functions_of(static, byte, buffered, impl, optimisers)
 
 
 @pytest.mark.parametrize("optimiser", ["sgd", "adam"])
@@ -177,10 +177,21 @@ WEIGHED = {
     "width": 5,
 }
 SURE = {
-    "task": "learning_lr", "model": "mlp", "optimiser": "adam", "steps": 2, "batch": 1, "layers": 2, "width": 4,
-    "vocabulary": 2, "activation": "relu", "seed": 1859185201, "learning_rate": 0.08789, "momentum": 0.826,
-    "epsilon": 2.845e-07, "scale": 0.9489,
-}  # fmt: skip
+    "task": "learning_lr",
+    "model": "mlp",
+    "optimiser": "adam",
+    "steps": 2,
+    "batch": 1,
+    "layers": 2,
+    "width": 4,
+    "vocabulary": 2,
+    "activation": "relu",
+    "seed": 1859185201,
+    "learning_rate": 0.08789,
+    "momentum": 0.826,
+    "epsilon": 2.845e-07,
+    "scale": 0.9489,
+}
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,13 @@ from gradgate.references.contract import NotComposable
 T = 3
 """Inner steps."""
 KEPT: tuple[dict[str, Any], ...] = (
-    {}, {"save_inner_grads": True}, {"remat": True}, {"checkpointing": "gradients"}, {"checkpointing": "logarithmic"},
+    {},
+    {"save_inner_grads": True},
+    {"remat": True},
+    {"checkpointing": "gradients"},
+    {"checkpointing": "logarithmic"},
     {"checkpointing": "logarithmic", "remat": True},
-)  # fmt: skip
+)
 """Options that work with every optimiser."""
 
 
@@ -63,17 +67,21 @@ def optimisers(framework: str) -> dict[str, Any]:
         schedule = optax.cosine_decay_schedule(0.2, 5)
         chained = optax.chain(optax.clip_by_global_norm(0.05), optax.adamw(schedule, weight_decay=0.1, eps_root=1e-6))
         return {
-            "sgd": optax.sgd(0.3), "momentum": optax.sgd(0.3, 0.8, nesterov=True), "chain": chained,
+            "sgd": optax.sgd(0.3),
+            "momentum": optax.sgd(0.3, 0.8, nesterov=True),
+            "chain": chained,
             "of η": lambda eta: optax.sgd(eta["bias"] ** 2),
-        }  # fmt: skip
+        }
     ours = of("torch")
     chained = ours.chain(
         ours.clip_by_global_norm(0.05), ours.adamw(lambda step: 0.2 / (1 + step), weight_decay=0.1, eps_root=1e-6)
     )
     return {
-        "sgd": ours.sgd(0.3), "momentum": ours.sgd(0.3, 0.8, weight_decay=0.1, nesterov=True), "chain": chained,
+        "sgd": ours.sgd(0.3),
+        "momentum": ours.sgd(0.3, 0.8, weight_decay=0.1, nesterov=True),
+        "chain": chained,
         "of η": lambda eta: ours.sgd(eta["bias"] ** 2),
-    }  # fmt: skip
+    }
 
 
 def plain(framework: str, inner: Any, optimiser: Any, outer: Any) -> Callable[..., Any]:
@@ -328,13 +336,17 @@ def test_in_pytorch_the_optimisers_move_parameters_as_torch_optim_does(torch: An
         (ours.sgd(0.1), torch.optim.SGD, {"lr": 0.1}),
         (ours.sgd(0.1, 0.9), torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
         (
-            ours.sgd(0.1, 0.9, weight_decay=0.01, nesterov=True), torch.optim.SGD,
+            ours.sgd(0.1, 0.9, weight_decay=0.01, nesterov=True),
+            torch.optim.SGD,
             {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01, "nesterov": True},
         ),
         (ours.adam(0.1), torch.optim.Adam, {"lr": 0.1}),
-        (ours.adamw(0.1, 0.8, 0.95, weight_decay=0.2), torch.optim.AdamW,
-         {"lr": 0.1, "betas": (0.8, 0.95), "weight_decay": 0.2}),
-    )  # fmt: skip
+        (
+            ours.adamw(0.1, 0.8, 0.95, weight_decay=0.2),
+            torch.optim.AdamW,
+            {"lr": 0.1, "betas": (0.8, 0.95), "weight_decay": 0.2},
+        ),
+    )
     for pair, optim, options in pairs:
         theta = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
         moved = theta.clone().requires_grad_()

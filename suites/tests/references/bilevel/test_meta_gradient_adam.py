@@ -61,7 +61,7 @@ def optimiser(framework: str, **numbers: Any) -> Callable[[Any], Any]:
     return pair
 
 
-def found(framework: str, checkpointing: str, given: tuple[Any, ...], pair: Any) -> list[Any]:
+def results_of(framework: str, checkpointing: str, given: tuple[Any, ...], pair: Any) -> list[Any]:
     """The loss and the gradients by η and θ_0, as NumPy arrays."""
     inner, outer = losses(framework)
     meta = of(framework).meta_gradient(inner, pair, outer, argnums=(0, 1), checkpointing=checkpointing)
@@ -74,7 +74,7 @@ def apart(framework: str, steps: int, dtype: str = "float64", **numbers: Any) ->
     """The largest relative distance of a result of inversion from the same result along saved states."""
     with precision(framework, dtype):
         given, pair = arrays(framework, steps, dtype), optimiser(framework, **numbers)
-        both = (found(framework, way, given, pair) for way in ("states", "inversion"))
+        both = (results_of(framework, way, given, pair) for way in ("states", "inversion"))
         return max(float(np.linalg.norm(a - b) / np.linalg.norm(a)) for a, b in zip(*both, strict=True))
 
 
@@ -116,7 +116,7 @@ def test_clipping_before_adam_changes_the_gradient_so_that_the_test_above_reads_
     with precision(framework, "float64"):
         given = arrays(framework, 4)
         plain, clipped = (
-            found(framework, "inversion", given, optimiser(framework, b1=0.5, eps_root=1e-4, **more))
+            results_of(framework, "inversion", given, optimiser(framework, b1=0.5, eps_root=1e-4, **more))
             for more in ({}, {"max_norm": 0.05})
         )
     assert max(float(np.linalg.norm(a - b) / np.linalg.norm(a)) for a, b in zip(plain, clipped, strict=True)) > 1e-3
@@ -142,17 +142,23 @@ def test_a_clip_that_is_not_read_again_on_the_way_back_is_seen(torch: Any, monke
 def test_other_ways_and_a_given_state_work_with_a_chain(optimiser_name: str, framework: str) -> None:
     ours = of(framework)
     last = {"momentum": ours.sgd(0.1, 0.75), "adam": ours.adam(0.05, eps_root=1e-6), "one": ours.adam(0.05)}
-    parts = (last[optimiser_name],) if optimiser_name == "one" else (
-        ours.clip_by_global_norm(0.3), ours.clip_by_global_norm(0.05), last[optimiser_name],
-    )  # fmt: skip
+    parts = (
+        (last[optimiser_name],)
+        if optimiser_name == "one"
+        else (
+            ours.clip_by_global_norm(0.3),
+            ours.clip_by_global_norm(0.05),
+            last[optimiser_name],
+        )
+    )
     pair = ours.chain(*parts)
     with precision(framework, "float64"):
         eta, theta, xs, y = arrays(framework, 3)
         _, state = pair.update(tree_map(lambda leaf: 0.1 * leaf + 0.02, theta), pair.init(theta), theta)
         given = (eta, theta, xs, y, state)
-        known = found(framework, "states", given, pair)
+        known = results_of(framework, "states", given, pair)
         for way in ("gradients", "logarithmic", "inversion"):
-            for one, other in zip(known, found(framework, way, given, pair), strict=True):
+            for one, other in zip(known, results_of(framework, way, given, pair), strict=True):
                 np.testing.assert_allclose(other, one, rtol=1e-11, atol=1e-13)
 
 
@@ -196,9 +202,9 @@ def test_it_goes_on_from_a_state_that_is_given(framework: str) -> None:
         for _ in range(3):
             _, state = pair(eta).update(slopes, state, theta)
         assert int(state["step"]) == 3
-        kept = found(framework, "states", (eta, theta, xs, y, state), pair)
-        back = found(framework, "inversion", (eta, theta, xs, y, state), pair)
-        anew = found(framework, "inversion", (eta, theta, xs, y), pair)
+        kept = results_of(framework, "states", (eta, theta, xs, y, state), pair)
+        back = results_of(framework, "inversion", (eta, theta, xs, y, state), pair)
+        anew = results_of(framework, "inversion", (eta, theta, xs, y), pair)
     for one, other in zip(kept, back, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-15)
     assert abs(anew[0] - back[0]) > 1e-6
@@ -236,8 +242,8 @@ def test_in_jax_adam_moves_parameters_as_that_of_optax_does(name: str, decay: di
 def test_other_ways_of_keeping_steps_give_the_same_with_it(checkpointing: str, framework: str) -> None:
     with precision(framework, "float64"):
         given, pair = arrays(framework, 3), of(framework).adam(0.05, eps_root=1e-6)
-        known = found(framework, "states", given, pair)
-        for one, other in zip(known, found(framework, checkpointing, given, pair), strict=True):
+        known = results_of(framework, "states", given, pair)
+        for one, other in zip(known, results_of(framework, checkpointing, given, pair), strict=True):
             np.testing.assert_allclose(other, one, rtol=1e-11, atol=1e-13)
 
 
@@ -245,8 +251,8 @@ def test_learning_rates_of_each_parameter_may_be_a_tree(framework: str) -> None:
     with precision(framework, "float64"):
         given = arrays(framework, 4)
         pair = of(framework).adam(tree_map(lambda leaf: 0.02 + 0.01 * leaf, given[1]))
-        known = found(framework, "states", given, pair)
-        for one, other in zip(known, found(framework, "inversion", given, pair), strict=True):
+        known = results_of(framework, "states", given, pair)
+        for one, other in zip(known, results_of(framework, "inversion", given, pair), strict=True):
             np.testing.assert_allclose(other, one, rtol=1e-12, atol=1e-15)
 
 
@@ -259,7 +265,7 @@ def test_learning_rates_of_each_parameter_may_be_a_tree(framework: str) -> None:
 )
 def test_numbers_that_forget_a_moment_are_refused(numbers: dict[str, float], words: str, framework: str) -> None:
     with precision(framework, "float64"), pytest.raises(UsageError) as told:
-        found(framework, "inversion", arrays(framework, 2), of(framework).adam(0.1, **numbers))
+        results_of(framework, "inversion", arrays(framework, 2), of(framework).adam(0.1, **numbers))
     assert words in str(told.value)
 
 
@@ -269,12 +275,13 @@ def test_adam_whose_numbers_cannot_be_read_is_refused_with_one_that_would_do(fra
     if framework == "jax":
         optax = pytest.importorskip("optax")
         opaque += [
-            optax.adam(0.1), optax.chain(optax.clip_by_global_norm(1.0), ours.adam(0.1)),
+            optax.adam(0.1),
+            optax.chain(optax.clip_by_global_norm(1.0), ours.adam(0.1)),
             ours.chain(optax.clip_by_global_norm(1.0), ours.adam(0.1)),
-        ]  # fmt: skip
+        ]
     for pair in opaque:
         with precision(framework, "float64"), pytest.raises(UsageError) as told:
-            found(framework, "inversion", arrays(framework, 2), pair)
+            results_of(framework, "inversion", arrays(framework, 2), pair)
         wanted = f"of gradgate.in_{framework}, alone or in its chain(clip_by_global_norm(…), …)"
         assert f"adam(learning_rate) or adamw(learning_rate) {wanted}" in str(told.value)
         assert "checkpointing='logarithmic', which needs no inverse" in str(told.value)
@@ -285,9 +292,12 @@ def test_it_is_finite_where_a_parameter_never_had_a_gradient(checkpointing: str,
     xp = namespace(framework)
     with precision(framework, "float32"):
         meta = of(framework).meta_gradient(
-            lambda theta, eta, x: xp.sum(theta[:2] ** 2 * eta * x), of(framework).adam(0.1, eps_root=1e-8),
-            lambda theta, eta, y: xp.sum(theta**2 * y), argnums=1, checkpointing=checkpointing,
-        )  # fmt: skip
+            lambda theta, eta, x: xp.sum(theta[:2] ** 2 * eta * x),
+            of(framework).adam(0.1, eps_root=1e-8),
+            lambda theta, eta, y: xp.sum(theta**2 * y),
+            argnums=1,
+            checkpointing=checkpointing,
+        )
         _, grads = meta(xp.ones(2), xp.ones(3), xp.ones((3, 1)), xp.ones(3))
         assert np.isfinite(to_numpy(grads)).all()
         assert float(grads[2]) == 2.0

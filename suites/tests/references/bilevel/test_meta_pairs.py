@@ -6,20 +6,25 @@ from typing import Any
 
 import pytest
 
-from gradgate.references.bilevel import own_pairs
 from gradgate.references.contract import FRAMEWORKS, installed
 from gradgate.suites.bugs.entries import EntryMutant
 from gradgate.suites.bugs.entries_meta import MUTANTS
+from gradgate.suites.bugs.entry_pairs import bilevel
 from gradgate.suites.tests.pairs.verdicts import refuted, upheld
 
 USUAL = {
     "mixed_mode": (
-        "tree", "outputs", "gradient_exact", "gradient_float64", "gradient_bfloat16", "residual_bytes_of_reference",
+        "tree",
+        "outputs",
+        "gradient_exact",
+        "gradient_float64",
+        "gradient_bfloat16",
+        "residual_bytes_of_reference",
     ),
     "meta_gradient": ("outputs", "gradient_exact", "gradient_float32", "gradient_bfloat16"),
     "inversion": ("gradient_exact", "gradient_float64", "gradient_bfloat16"),
     "adam_inversion": ("outputs", "gradient_exact", "gradient_float64", "gradient_float32", "gradient_bfloat16"),
-}  # fmt: skip
+}
 """Pair -> the claims that are judged here; ``gradgate verify`` judges all of them."""
 
 
@@ -28,7 +33,7 @@ USUAL = {
 def test_a_pair_is_upheld(name: str, framework: str) -> None:
     if (framework, name) == ("jax", "meta_gradient"):
         pytest.importorskip("optax")
-    upheld(getattr(own_pairs, f"{name}_{framework}"), USUAL[name], examples=3)
+    upheld(getattr(bilevel, f"{name}_{framework}"), USUAL[name], examples=3)
 
 
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if installed(m.framework)], ids=lambda mutant: mutant.name)

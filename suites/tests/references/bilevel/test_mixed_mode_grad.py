@@ -56,8 +56,9 @@ def drop_in(framework: str) -> Callable[..., Any]:
 def with_aux(inner: Any) -> Callable[..., Any]:
     """`inner` that also returns a tree: one leaf of the tree has integers, and another one depends on η alone."""
     return lambda theta, eta, x: (
-        inner(theta, eta, x), {"doubled": 2 * theta["w"] * eta[0], "class": x["class"], "eta": [eta[1] * 1.0]},
-    )  # fmt: skip
+        inner(theta, eta, x),
+        {"doubled": 2 * theta["w"] * eta[0], "class": x["class"], "eta": [eta[1] * 1.0]},
+    )
 
 
 VARIANTS: dict[str, tuple[Callable[[Any], Any], dict[str, Any]]] = {

@@ -12,7 +12,7 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def own() -> Any:
+def nets() -> Any:
     """The module `nets.py`: models, a training step, and the comparison of two steps."""
     return _module("nets")
 

@@ -110,10 +110,15 @@ def _images(shape: Shape, rng: random.Random) -> list[tuple[Callable[[], nn.Modu
     B, C, H, W = shape
     out = rng.choice((4, 8, 16))
     found: list[tuple[Callable[[], nn.Module] | str, Shape]] = [
-        (lambda: nn.Conv2d(C, out, 3, padding=1), (B, out, H, W)), (nn.ReLU, shape), (nn.SiLU, shape),
-        (lambda: nn.BatchNorm2d(C), shape), (lambda: nn.GroupNorm(1, C), shape), (lambda: nn.Dropout(0.2), shape),
-        ("sigmoid", shape), ("tanh", shape),
-    ]  # fmt: skip
+        (lambda: nn.Conv2d(C, out, 3, padding=1), (B, out, H, W)),
+        (nn.ReLU, shape),
+        (nn.SiLU, shape),
+        (lambda: nn.BatchNorm2d(C), shape),
+        (lambda: nn.GroupNorm(1, C), shape),
+        (lambda: nn.Dropout(0.2), shape),
+        ("sigmoid", shape),
+        ("tanh", shape),
+    ]
     if H > 4:
         found.append((lambda: nn.MaxPool2d(2), (B, C, H // 2, W // 2)))
         found.append((lambda: nn.Conv2d(C, out, 2, stride=2), (B, out, H // 2, W // 2)))
@@ -128,9 +133,14 @@ def _tokens(shape: Shape, rng: random.Random) -> list[tuple[Callable[[], nn.Modu
     B, T, D = shape
     out = rng.choice((16, 32, 64))
     found: list[tuple[Callable[[], nn.Module] | str, Shape]] = [
-        (lambda: nn.Linear(D, out), (B, T, out)), (lambda: nn.LayerNorm(D), shape), (nn.GELU, shape),
-        (lambda: nn.Dropout(0.1), shape), (nn.ReLU, shape), ("softmax", shape), ("tanh", shape),
-    ]  # fmt: skip
+        (lambda: nn.Linear(D, out), (B, T, out)),
+        (lambda: nn.LayerNorm(D), shape),
+        (nn.GELU, shape),
+        (lambda: nn.Dropout(0.1), shape),
+        (nn.ReLU, shape),
+        ("softmax", shape),
+        ("tanh", shape),
+    ]
     if D % 4 == 0:
         found.append((lambda: nn.TransformerEncoderLayer(D, 4, 2 * D, batch_first=True), shape))
         found.append(("attention", shape))

@@ -32,11 +32,22 @@ def dense(depth: int = 6, width: int = 16) -> Any:
 def image() -> Any:
     """A network with norms, dropout, in-place layers, a view and a change of resolution."""
     return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 16, 3, padding=1),
-        nn.Dropout(0.3), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(16, 16, 3, padding=1),
-        nn.InstanceNorm2d(16, affine=True, track_running_stats=True), nn.GELU(),
-        nn.AvgPool2d(2), nn.Flatten(), nn.Linear(256, 32), nn.Tanh(), nn.Linear(32, 10),
-    )  # fmt: skip
+        nn.Conv2d(3, 8, 3, padding=1),
+        nn.BatchNorm2d(8),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(8, 16, 3, padding=1),
+        nn.Dropout(0.3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 16, 3, padding=1),
+        nn.InstanceNorm2d(16, affine=True, track_running_stats=True),
+        nn.GELU(),
+        nn.AvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(256, 32),
+        nn.Tanh(),
+        nn.Linear(32, 10),
+    )
 
 
 NETS: dict[str, tuple[Callable[[], Any], tuple[int, ...]]] = {

@@ -24,7 +24,7 @@ from gradgate.references.chain.in_torch.checkpoint import (  # noqa: E402
 nn = torch.nn
 
 
-def test_it_works_inside_a_larger_model_whose_layers_share_its_parameters(own: Any) -> None:
+def test_it_works_inside_a_larger_model_whose_layers_share_its_parameters(nets: Any) -> None:
     shared = nn.Linear(16, 16)
     chain = nn.Sequential(shared, nn.Tanh(), nn.Linear(16, 16), nn.ReLU(), shared, nn.Sigmoid())
 
@@ -38,18 +38,18 @@ def test_it_works_inside_a_larger_model_whose_layers_share_its_parameters(own: A
             return self.after(self.inner(y) + y) * 2
 
     plain, x = Outer(chain), torch.randn(50, 8)  # many rows: the gradient of the shared weight waits, and is small
-    wanted = own.step(plain, x)
+    wanted = nets.step(plain, x)
     sample = torch.randn(50, 16, requires_grad=True)
     wrapped = copy.deepcopy(plain)
     costs = costs_of(chain, sample, compute="flops")
     wrapped.inner = checkpointed(wrapped.inner, sample, minimum_budget(costs), compute="flops")
     assert sum(wrapped.inner.schedule.runs()) > costs.stages
-    own.assert_same(own.step(wrapped, x), wanted)
+    nets.assert_same(nets.step(wrapped, x), wanted)
     assert list(wrapped.state_dict()) == list(plain.state_dict())
 
 
-def test_two_chains_in_a_row_and_one_twice(own: Any) -> None:
-    first, second, x = own.dense(2), own.dense(2)[:2], torch.randn(4, 16)
+def test_two_chains_in_a_row_and_one_twice(nets: Any) -> None:
+    first, second, x = nets.dense(2), nets.dense(2)[:2], torch.randn(4, 16)
     sample = torch.randn(4, 16, requires_grad=True)
     middle = nn.Linear(48, 16)
     a = CheckpointedSequential(first, classic.recompute_all(4), sample)
@@ -69,12 +69,12 @@ def test_two_chains_in_a_row_and_one_twice(own: Any) -> None:
         return Model()
 
     a(x)  # a forward pass without a backward pass leaves nothing behind
-    own.assert_same(own.step(model(a, b), x), own.step(model(first, second), x))
+    nets.assert_same(nets.step(model(a, b), x), nets.step(model(first, second), x))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_autocast_holds_in_recomputation_outside_its_scope(own: Any, dtype: Any) -> None:
-    module, x = own.image(), torch.randn(4, 3, 16, 16)
+def test_autocast_holds_in_recomputation_outside_its_scope(nets: Any, dtype: Any) -> None:
+    module, x = nets.image(), torch.randn(4, 3, 16, 16)
 
     def loss_of(m: Any) -> Callable[[Any], Any]:
         def run(x: Any) -> Any:
@@ -95,11 +95,11 @@ def test_autocast_holds_in_recomputation_outside_its_scope(own: Any, dtype: Any)
         costs = costs_of(module, x, compute="flops")
         wrapped = CheckpointedSequential(copy.deepcopy(module), precise_dp(costs, minimum_budget(costs)), x, costs)
     assert sum(wrapped.schedule.runs()) > costs.stages
-    own.assert_same(own.step(Casting(wrapped), x), own.step(Casting(copy.deepcopy(module)), x))
+    nets.assert_same(nets.step(Casting(wrapped), x), nets.step(Casting(copy.deepcopy(module)), x))
 
 
-def test_second_derivatives_a_second_backward_and_torch_func_are_refused_in_words(own: Any) -> None:
-    module, x = own.dense(2), torch.randn(8, 16, requires_grad=True)
+def test_second_derivatives_a_second_backward_and_torch_func_are_refused_in_words(nets: Any) -> None:
+    module, x = nets.dense(2), torch.randn(8, 16, requires_grad=True)
     wrapped = CheckpointedSequential(module, classic.sqrt_n(4), x)
     with pytest.raises(NotComposable, match="first derivatives only"):
         torch.autograd.grad(wrapped(x).sum(), x, create_graph=True)
@@ -111,30 +111,30 @@ def test_second_derivatives_a_second_backward_and_torch_func_are_refused_in_word
         torch.func.grad(lambda x: wrapped(x).sum())(x)
 
 
-def test_gradients_of_some_parameters_only_and_hooks(own: Any) -> None:
-    module, x = own.dense(3), torch.randn(8, 16)
+def test_gradients_of_some_parameters_only_and_hooks(nets: Any) -> None:
+    module, x = nets.dense(3), torch.randn(8, 16)
     wrapped = CheckpointedSequential(module, classic.revolve(6, 2), x)
-    wanted = torch.autograd.grad(own.Loss()(module(x)), module[4].weight)[0]
-    assert torch.equal(torch.autograd.grad(own.Loss()(wrapped(x)), module[4].weight)[0], wanted)
+    wanted = torch.autograd.grad(nets.Loss()(module(x)), module[4].weight)[0]
+    assert torch.equal(torch.autograd.grad(nets.Loss()(wrapped(x)), module[4].weight)[0], wanted)
     order: list[int] = []
     for n in (0, 2, 4):
         module[n].weight.register_post_accumulate_grad_hook(lambda _, n=n: order.append(n))
-    own.Loss()(wrapped(x)).backward()
+    nets.Loss()(wrapped(x)).backward()
     assert order == [4, 2, 0]
 
 
-def test_a_hook_on_a_parameter_runs_once_whatever_it_returns(own: Any) -> None:
-    module, x, seen = own.dense(2), torch.randn(8, 16), []
+def test_a_hook_on_a_parameter_runs_once_whatever_it_returns(nets: Any) -> None:
+    module, x, seen = nets.dense(2), torch.randn(8, 16), []
     module[0].weight.register_hook(lambda g: (seen.append(g.clone()), 2 * g)[1])
-    wanted, plain = own.step(module, x), seen.pop()
-    found = own.step(CheckpointedSequential(module, classic.recompute_all(4), x), x)
+    wanted, plain = nets.step(module, x), seen.pop()
+    found = nets.step(CheckpointedSequential(module, classic.recompute_all(4), x), x)
     assert len(seen) == 1  # profiling and recomputing do not run it
     assert torch.equal(seen[0], plain)
-    own.assert_same(found, wanted)
+    nets.assert_same(found, wanted)
 
 
-def test_gradients_are_added_to_those_there_one_by_one_and_in_plain_backprops_bits(own: Any) -> None:
-    module, x = own.image(), torch.randn(4, 3, 16, 16)
+def test_gradients_are_added_to_those_there_one_by_one_and_in_plain_backprops_bits(nets: Any) -> None:
+    module, x = nets.image(), torch.randn(4, 3, 16, 16)
     wrapped = CheckpointedSequential(copy.deepcopy(module), classic.recompute_all(len(stages_of(module, x))), x)
 
     def twice(m: Any) -> list[Any]:
@@ -143,20 +143,20 @@ def test_gradients_are_added_to_those_there_one_by_one_and_in_plain_backprops_bi
             p.register_post_accumulate_grad_hook(lambda _, n=n: calls.append(n))
         torch.manual_seed(3)
         for _ in range(2):
-            own.Loss()(m(x)).backward()
+            nets.Loss()(m(x)).backward()
         assert sorted(calls) == [0, 0, 1, 1]
         return [p.grad for p in m.parameters()]
 
     assert all(torch.equal(a, b) for a, b in zip(twice(wrapped), twice(module), strict=True))
 
 
-def test_accumulating_into_some_parameters_leaves_the_others_alone(own: Any) -> None:
-    module, x = own.dense(3), torch.randn(8, 16)
+def test_accumulating_into_some_parameters_leaves_the_others_alone(nets: Any) -> None:
+    module, x = nets.dense(3), torch.randn(8, 16)
     wrapped = CheckpointedSequential(module, classic.revolve(6, 2), x)
-    own.step(wrapped, x)
+    nets.step(wrapped, x)
     wanted = [2 * p.grad if n == 2 else p.grad.clone() for n, p in enumerate(module.parameters())]
-    own.Loss()(wrapped(x)).backward(inputs=[list(module.parameters())[2]])
+    nets.Loss()(wrapped(x)).backward(inputs=[list(module.parameters())[2]])
     assert all(torch.equal(p.grad, w) for p, w in zip(module.parameters(), wanted, strict=True))
     kept = [p.grad.clone() for p in module.parameters()]
-    torch.autograd.grad(own.Loss()(wrapped(x)), list(module.parameters()))
+    torch.autograd.grad(nets.Loss()(wrapped(x)), list(module.parameters()))
     assert all(torch.equal(p.grad, k) for p, k in zip(module.parameters(), kept, strict=True))

@@ -37,13 +37,18 @@ def later(x: Any, y: Any) -> Any:
 @pytest.mark.parametrize(
     ("fact", "operator"),
     [
-        (autograd_facts.leaves, apart), (autograd_facts.backward_functions, apart),
-        (autograd_facts.backward_functions, later), (autograd_facts.next_functions, apart),
-        (autograd_facts.next_functions, later), (autograd_facts.accumulated, lambda x, y: x * y + 0 * x * x + x),
-        (autograd_facts.handles, later), (autograd_facts.handles, lambda x, y: x + y),
-        (autograd_facts.no_pointers, apart), (autograd_facts.no_pointers, lambda x, y: (x * x).sum() * y),
+        (autograd_facts.leaves, apart),
+        (autograd_facts.backward_functions, apart),
+        (autograd_facts.backward_functions, later),
+        (autograd_facts.next_functions, apart),
+        (autograd_facts.next_functions, later),
+        (autograd_facts.accumulated, lambda x, y: x * y + 0 * x * x + x),
+        (autograd_facts.handles, later),
+        (autograd_facts.handles, lambda x, y: x + y),
+        (autograd_facts.no_pointers, apart),
+        (autograd_facts.no_pointers, lambda x, y: (x * x).sum() * y),
     ],
-)  # fmt: skip
+)
 def test_an_operation_for_which_it_is_false_is_seen(fact: Callable[[Any], float], operator: Any) -> None:
     assert fact(operator) < 100.0
 

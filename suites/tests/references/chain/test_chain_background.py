@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gradgate.references.chain.paper import background, convolutions, errata, liveness, said, tradeoff
+from gradgate.references.chain.paper import background, convolutions, errata, liveness, text_figures, tradeoff
 from gradgate.references.published import Judged, judge
 from gradgate.references.registry import load
 
 
 def _judged(measured: str) -> list[Judged]:
-    rows = [row for row in (*said.ROWS, *tradeoff.ROWS) if row.printed is not None and row.measured.endswith(measured)]
+    every = (*text_figures.ROWS, *tradeoff.ROWS)
+    rows = [row for row in every if row.printed is not None and row.measured.endswith(measured)]
     told = [judge(row, load(row.measured)(**row.arguments)) for row in rows]
     return [one for one in told if one is not None]
 

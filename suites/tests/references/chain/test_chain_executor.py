@@ -29,34 +29,34 @@ nn = torch.nn
 @pytest.mark.parametrize("needs_input_grad", [False, True])
 @pytest.mark.parametrize("net", ["dense", "image"])
 def test_gradients_statistics_and_random_state_are_those_of_plain_backprop_to_the_bit(
-    own: Any, net: str, needs_input_grad: bool
+    nets: Any, net: str, needs_input_grad: bool
 ) -> None:
-    make, shape = own.NETS[net]
+    make, shape = nets.NETS[net]
     module, x = make(), torch.randn(shape).requires_grad_(needs_input_grad)
     costs = costs_of(module, x, compute="flops")
-    wanted, N = own.step(copy.deepcopy(module), x), costs.stages
-    schedules = [precise_dp(costs, budget) for budget in own.budgets(costs)]
+    wanted, N = nets.step(copy.deepcopy(module), x), costs.stages
+    schedules = [precise_dp(costs, budget) for budget in nets.budgets(costs)]
     schedules += [classic.sqrt_n(N), classic.recursive(N), classic.recompute_all(N), classic.revolve(N, 2)]
     for schedule in schedules:
-        own.assert_same(own.step(CheckpointedSequential(copy.deepcopy(module), schedule, x), x), wanted)
+        nets.assert_same(nets.step(CheckpointedSequential(copy.deepcopy(module), schedule, x), x), wanted)
 
 
 @pytest.mark.parametrize("net", ["dense", "image"])
-def test_the_measured_peak_is_within_the_budget_and_close_to_the_simulated_one(own: Any, net: str) -> None:
-    make, shape = own.NETS[net]
-    module, x = nn.Sequential(*make(), own.Loss()), torch.randn(shape, requires_grad=True)
+def test_the_measured_peak_is_within_the_budget_and_close_to_the_simulated_one(nets: Any, net: str) -> None:
+    make, shape = nets.NETS[net]
+    module, x = nn.Sequential(*make(), nets.Loss()), torch.randn(shape, requires_grad=True)
     costs = costs_of(module, x, compute="flops")
-    for budget in own.budgets(costs):
+    for budget in nets.budgets(costs):
         wrapped = CheckpointedSequential(module, precise_dp(costs, budget), x, costs)
-        measured = own.step(wrapped, x, loss=lambda y: y)["peak"] + costs.output[0]
+        measured = nets.step(wrapped, x, loss=lambda y: y)["peak"] + costs.output[0]
         simulated = wrapped.simulation.peak
         assert measured <= simulated <= budget
-        unseen = costs.fixed // own.RANDOM_STATE * own.RANDOM_STATE
+        unseen = costs.fixed // nets.RANDOM_STATE * nets.RANDOM_STATE
         assert measured + unseen >= 0.95 * simulated
 
 
-def test_bytes_follow_the_simulator_step_by_step(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, x = nn.Sequential(*own.dense(), own.Loss()), torch.randn(8, 16, requires_grad=True)
+def test_bytes_follow_the_simulator_step_by_step(nets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x = nn.Sequential(*nets.dense(), nets.Loss()), torch.randn(8, 16, requires_grad=True)
     costs = costs_of(module, x, compute="flops")
     schedule = classic.revolve(costs.stages, 3)
     meter, seen = LiveBytes(), []
@@ -77,8 +77,8 @@ def test_bytes_follow_the_simulator_step_by_step(own: Any, monkeypatch: pytest.M
     assert all(0 <= held[number] - live - costs.output[0] <= scalars for number, live in seen)
 
 
-def test_the_operations_performed_are_those_of_the_schedule(own: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, x = own.dense(), torch.randn(4, 16)
+def test_the_operations_performed_are_those_of_the_schedule(nets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, x = nets.dense(), torch.randn(4, 16)
     runs: list[Any] = []
     original = torch_executor.Run.__init__
 
@@ -93,18 +93,18 @@ def test_the_operations_performed_are_those_of_the_schedule(own: Any, monkeypatc
     schedule = classic.revolve(len(module), 3)
     wrapped = CheckpointedSequential(module, schedule, x)
     calls[:] = [0] * len(module)
-    own.Loss()(wrapped(x)).backward()
+    nets.Loss()(wrapped(x)).backward()
     assert tuple(runs[0].performed) == schedule.operations
     assert calls == schedule.runs()
 
 
-def test_a_schedule_that_no_plan_describes_runs_too(own: Any) -> None:
-    module, x = own.dense(3)[:3], torch.randn(4, 16, requires_grad=True)
+def test_a_schedule_that_no_plan_describes_runs_too(nets: Any) -> None:
+    module, x = nets.dense(3)[:3], torch.randn(4, 16, requires_grad=True)
     text = "F1 S2 F1 F2 S3 S1 D2 D1 D3 B3 B2 D0 B1"  # records 2, makes x_2 twice, records 1 before running 3 backward
     schedule = Schedule.from_json(f'{{"stages": 3, "operations": "{text}"}}')
     with pytest.raises(UsageError, match="not nested"):
         schedule.plan()
-    own.assert_same(own.step(CheckpointedSequential(module, schedule, x), x), own.step(module, x))
+    nets.assert_same(nets.step(CheckpointedSequential(module, schedule, x), x), nets.step(module, x))
 
 
 class Wide(nn.Module):
@@ -118,19 +118,19 @@ class Wide(nn.Module):
         return self.inner(x)
 
 
-def test_a_stages_parameter_gradients_are_never_alive_together(own: Any) -> None:
+def test_a_stages_parameter_gradients_are_never_alive_together(nets: Any) -> None:
     one = 4 * 64 * 64
-    module = nn.Sequential(nn.Linear(64, 64), Wide(64, 5), nn.Tanh(), Wide(64, 5), own.Loss())
+    module = nn.Sequential(nn.Linear(64, 64), Wide(64, 5), nn.Tanh(), Wide(64, 5), nets.Loss())
     x = torch.randn(2, 64)
     costs = costs_of(module, x, compute="flops")
     least = minimum_budget(costs)
     wrapped = CheckpointedSequential(module, precise_dp(costs, least), x, costs)
-    assert one < own.step(wrapped, x, loss=lambda y: y)["peak"] + costs.output[0] <= least < 2 * one
+    assert one < nets.step(wrapped, x, loss=lambda y: y)["peak"] + costs.output[0] <= least < 2 * one
     module[3].inner[0].weight = module[1].inner[0].weight  # a shared parameter: now all gradients are held together
     assert minimum_budget(costs_of(module, x, compute="flops")) > 4 * one
 
 
-def test_training_goes_as_without_checkpointing(own: Any) -> None:
+def test_training_goes_as_without_checkpointing(nets: Any) -> None:
     x = torch.randn(4, 3, 16, 16)
 
     def train(module: Any) -> list[float]:
@@ -138,13 +138,13 @@ def test_training_goes_as_without_checkpointing(own: Any) -> None:
         optimizer, losses = torch.optim.Adam(module.parameters(), 1e-2), []
         for _ in range(4):
             optimizer.zero_grad()
-            loss = own.Loss()(module(x))
+            loss = nets.Loss()(module(x))
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
         return losses
 
-    module = own.image()
+    module = nets.image()
     plain = train(copy.deepcopy(module))
     least = minimum_budget(costs_of(module, x, compute="flops"))
     assert train(checkpointed(module, x, least, compute="flops")) == plain

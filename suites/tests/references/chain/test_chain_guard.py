@@ -99,15 +99,15 @@ def test_doubts_are_settled_when_the_backward_pass_ends() -> None:
 
 def test_only_generators_that_moved_are_kept_and_put_back() -> None:
     owner = nn.Identity()
-    owner.own = random.Random(1)  # type: ignore[assignment]
+    owner.generator = random.Random(1)  # type: ignore[assignment]
     before = RandomState.now(CPU, [owner])
     assert not before.moved(RandomState.now(CPU, [owner])).parts
-    drawn = owner.own.random(), float(torch.rand(()))
+    drawn = owner.generator.random(), float(torch.rand(()))
     moved = before.moved(RandomState.now(CPU, [owner]))
     assert len(moved.parts) == 2
     with moved.again():
-        assert (owner.own.random(), float(torch.rand(()))) == drawn
-    assert owner.own.random() != drawn[0]
+        assert (owner.generator.random(), float(torch.rand(()))) == drawn
+    assert owner.generator.random() != drawn[0]
 
 
 def test_errors_say_what_has_changed_and_what_to_do() -> None:
@@ -142,19 +142,19 @@ def test_a_stage_that_changes_its_own_parameter_is_refused() -> None:
         CheckpointedSequential(model, classic.recompute_all(3), x)(x)
 
 
-def test_what_is_kept_for_the_second_run_takes_no_tensor_bytes(own: Any) -> None:
-    module, x = nn.Sequential(*own.dense(8), own.Loss()), torch.randn(8, 16)
+def test_what_is_kept_for_the_second_run_takes_no_tensor_bytes(nets: Any) -> None:
+    module, x = nn.Sequential(*nets.dense(8), nets.Loss()), torch.randn(8, 16)
     costs = costs_of(module, x, compute="flops")
     wrapped = CheckpointedSequential(module, precise_dp(costs, minimum_budget(costs)), x, costs)
-    assert own.step(wrapped, x, loss=lambda y: y)["peak"] + costs.output[0] <= minimum_budget(costs)
+    assert nets.step(wrapped, x, loss=lambda y: y)["peak"] + costs.output[0] <= minimum_budget(costs)
 
 
-def test_retaining_keeps_the_recordings_and_a_last_pass_frees_them(own: Any) -> None:
-    module, x = own.dense(6), torch.randn(8, 16)
+def test_retaining_keeps_the_recordings_and_a_last_pass_frees_them(nets: Any) -> None:
+    module, x = nets.dense(6), torch.randn(8, 16)
     wrapped = CheckpointedSequential(module, classic.recompute_all(12), x)
     for p in module.parameters():
         p.grad = torch.zeros_like(p)
-    with own.LiveBytes() as meter:
+    with nets.LiveBytes() as meter:
         y = wrapped(x).sum()
         at_start = meter.live
         y.backward(retain_graph=True)

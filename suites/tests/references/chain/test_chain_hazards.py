@@ -25,17 +25,34 @@ from gradgate.suites.checks.hazard_table import HAZARDS  # noqa: E402
 SCHEDULED = ("sqrt_n", "recursive", "recompute_all", "revolve", "uniform_dp", "precise_dp")
 NAMED = {hazard.name: hazard for hazard in HAZARDS}
 REFUSED = {
-    "generator_elsewhere", "weight_replaced", "module_replaced", "functional_call", "flag_turned", "shape_turned",
-    "attribute_changed", "smaller_batch", "second_derivative",
-}  # fmt: skip
+    "generator_elsewhere",
+    "weight_replaced",
+    "module_replaced",
+    "functional_call",
+    "flag_turned",
+    "shape_turned",
+    "attribute_changed",
+    "smaller_batch",
+    "second_derivative",
+}
 """Hazards where plain backprop is right and the executor raises an error with an explanation."""
 RIGHT_ANYWAY = {"activation_overwritten"}
 """Hazards where plain backprop raises. A schedule is right here if it has dropped the value that was overwritten."""
 WRONG_IN_PYTORCH = {
-    "torch_generator", "weight_changed", "optimizer_step", "buffer_changed", "statistics_changed", "data_swapped",
-    "module_replaced", "functional_call", "attribute_changed", "batch_norm_once", "two_forwards", "twice_retained",
+    "torch_generator",
+    "weight_changed",
+    "optimizer_step",
+    "buffer_changed",
+    "statistics_changed",
+    "data_swapped",
+    "module_replaced",
+    "functional_call",
+    "attribute_changed",
+    "batch_norm_once",
+    "two_forwards",
+    "twice_retained",
     "part_then_all",
-}  # fmt: skip
+}
 """Hazards where torch.utils.checkpoint with ``use_reentrant=False`` is silently wrong (PyTorch 2.13)."""
 
 
@@ -62,7 +79,7 @@ def test_there_are_more_than_twelve_hazards_and_each_has_its_name() -> None:
 @pytest.mark.parametrize("name", NAMED)
 def test_plain_backprop_does_what_the_table_says(name: str) -> None:
     found = hazards.outcome(NAMED[name], hazards.plain)
-    assert found.kind == {"right": "right", "raises": "raises", "wrong": "as plain"}[NAMED[name].plain], found.told
+    assert found.kind == {"right": "right", "raises": "raises", "wrong": "as plain"}[NAMED[name].plain], found.detail
 
 
 @pytest.mark.parametrize("method", SCHEDULED)
@@ -70,7 +87,7 @@ def test_plain_backprop_does_what_the_table_says(name: str) -> None:
 def test_a_schedule_is_right_to_the_bit_or_raises_in_words(name: str, method: str) -> None:
     found = hazards.outcome(NAMED[name], getattr(torch_impl, method).module)
     wanted = "raises" if name in REFUSED or NAMED[name].plain != "right" else "right"
-    assert found.kind == wanted or (found.kind == "right" and name in RIGHT_ANYWAY), found.told
+    assert found.kind == wanted or (found.kind == "right" and name in RIGHT_ANYWAY), found.detail
     assert not found.fault(NAMED[name])
 
 
@@ -79,7 +96,7 @@ def test_what_runs_nothing_again_is_plain_backprop(name: str) -> None:
     found = hazards.outcome(NAMED[name], everything_saved)
     assert found.kind in {"right": ("right",), "raises": ("raises", "right")}.get(
         NAMED[name].plain, ("raises", "as plain", "right")
-    ), found.told
+    ), found.detail
 
 
 def test_what_torch_utils_checkpoint_gets_wrong_without_a_word() -> None:

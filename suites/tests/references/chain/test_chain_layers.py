@@ -87,7 +87,7 @@ def test_values_that_hold_recordings_need_no_less_than_values_alone(of: Any) -> 
 
 def test_chens_heuristic_with_a_large_limit_is_plain_and_its_search_is_never_below_the_solver(of: Any) -> None:
     of(UNEVEN)
-    assert layers.greedy(UNEVEN, sum(layers.kept(UNEVEN))) == classic.save_all(8)
+    assert layers.greedy(UNEVEN, sum(layers.recorded_bytes(UNEVEN))) == classic.save_all(8)
     assert max(layers.greedy(UNEVEN, 9).runs()) == 2  # one recomputation at most
     assert layers.greedy_peak("any") >= 1.0 <= layers.greedy_flops("any")
     assert layers.greedy_runs("any") == 2 < max(classic.recompute_all(8).runs())

@@ -25,8 +25,8 @@ from gradgate.references.chain.in_torch.checkpoint import (  # noqa: E402
 nn = torch.nn
 
 
-def test_leading_layers_without_gradients_run_once_and_are_no_stages(own: Any) -> None:
-    module, x = own.dense(4), torch.randn(4, 16)
+def test_leading_layers_without_gradients_run_once_and_are_no_stages(nets: Any) -> None:
+    module, x = nets.dense(4), torch.randn(4, 16)
     for p in [*module[0].parameters(), *module[2].parameters()]:
         p.requires_grad_(False)
     calls: list[int] = []
@@ -38,14 +38,14 @@ def test_leading_layers_without_gradients_run_once_and_are_no_stages(own: Any) -
 
     def trained(m: Any) -> list[Any]:
         m.zero_grad()
-        own.Loss()(m(x)).backward()
+        nets.Loss()(m(x)).backward()
         return [p.grad for p in m.parameters() if p.requires_grad]
 
     assert all(torch.equal(a, b) for a, b in zip(trained(wrapped), trained(module), strict=True))
     assert len(calls) == 2  # one per model
 
 
-def test_layers_in_place_and_views_join_the_stage_before_them(own: Any) -> None:
+def test_layers_in_place_and_views_join_the_stage_before_them(nets: Any) -> None:
     module = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(4, 2))
     x = torch.randn(3, 4)
     assert [s.name for s in stages_of(module, x)] == [
@@ -55,12 +55,12 @@ def test_layers_in_place_and_views_join_the_stage_before_them(own: Any) -> None:
     assert stages_of(module, x.clone().requires_grad_())[0].name == "stage 1 (ReLU)"
     before = x.clone()
     wrapped = CheckpointedSequential(module, classic.recompute_all(2), x)
-    own.assert_same(own.step(wrapped, x), own.step(copy.deepcopy(module), x.clone()))
+    nets.assert_same(nets.step(wrapped, x), nets.step(copy.deepcopy(module), x.clone()))
     assert torch.equal(x, before)
 
 
-def test_profiling_leaves_no_trace(own: Any) -> None:
-    module, x = own.image(), torch.randn(4, 3, 16, 16)
+def test_profiling_leaves_no_trace(nets: Any) -> None:
+    module, x = nets.image(), torch.randn(4, 3, 16, 16)
     before = [t.clone() for t in module.state_dict().values()]
     state = torch.get_rng_state()
     costs_of(module, x)
@@ -87,8 +87,8 @@ def test_the_profiler_knows_what_a_layer_saves() -> None:
     assert costs.output == (512,) * 7
 
 
-def test_flops_time_uniform_and_given_costs(own: Any) -> None:
-    module, x = own.dense(2), torch.randn(8, 16)
+def test_flops_time_uniform_and_given_costs(nets: Any) -> None:
+    module, x = nets.dense(2), torch.randn(8, 16)
     flops = costs_of(module, x, compute="flops")
     assert flops.forward == (8 * 32 * (2 * 16 - 1), 0, 8 * 48 * (2 * 32 - 1), 0)
     assert all(second > 0 for second in costs_of(module, x, compute="time").forward)
@@ -102,8 +102,8 @@ def test_flops_time_uniform_and_given_costs(own: Any) -> None:
         costs_of(module, x, compute="fast")  # type: ignore[arg-type]
 
 
-def test_a_budget_too_small_says_the_least_that_suffices(own: Any) -> None:
-    module, x = own.dense(), torch.randn(8, 16)
+def test_a_budget_too_small_says_the_least_that_suffices(nets: Any) -> None:
+    module, x = nets.dense(), torch.randn(8, 16)
     with pytest.raises(BudgetTooSmall) as error:
         checkpointed(module, x, 100, compute="flops")
     wrapped = checkpointed(module, x, error.value.minimum, compute="flops")
@@ -128,8 +128,8 @@ def test_what_is_no_sequence_is_refused_in_words() -> None:
         checkpointed([nn.ReLU()], x, 1000)
 
 
-def test_an_input_of_another_shape_or_need_is_refused_in_words(own: Any) -> None:
-    module, x = own.dense(2), torch.randn(8, 16)
+def test_an_input_of_another_shape_or_need_is_refused_in_words(nets: Any) -> None:
+    module, x = nets.dense(2), torch.randn(8, 16)
     wrapped = checkpointed(module, x, 10**6, compute="flops")
     for other in (torch.randn(4, 16), x.double()):
         with pytest.raises(UsageError, match="planned for an input of"):
@@ -140,13 +140,13 @@ def test_an_input_of_another_shape_or_need_is_refused_in_words(own: Any) -> None
         assert torch.equal(wrapped(torch.ones(4, 16)), module(torch.ones(4, 16)))
 
 
-def test_a_schedule_of_another_length_is_refused(own: Any) -> None:
+def test_a_schedule_of_another_length_is_refused(nets: Any) -> None:
     with pytest.raises(UsageError, match="3 stages, this sequence 4"):
-        CheckpointedSequential(own.dense(2), classic.sqrt_n(3), torch.randn(8, 16))
+        CheckpointedSequential(nets.dense(2), classic.sqrt_n(3), torch.randn(8, 16))
 
 
-def test_wrong_types_are_refused_in_words(own: Any) -> None:
-    module, x = own.dense(2), torch.randn(8, 16)
+def test_wrong_types_are_refused_in_words(nets: Any) -> None:
+    module, x = nets.dense(2), torch.randn(8, 16)
     wrapped = checkpointed(module, x, 10**6, compute="flops")
     refused: list[tuple[Callable[[], Any], str]] = [
         (lambda: checkpointed(None, x, 1000), "None is not a sequence"),  # type: ignore[arg-type]
@@ -166,12 +166,12 @@ def test_wrong_types_are_refused_in_words(own: Any) -> None:
             call()
 
 
-def test_a_wrapped_module_is_copied_pickled_and_loaded_like_any_other(own: Any) -> None:
+def test_a_wrapped_module_is_copied_pickled_and_loaded_like_any_other(nets: Any) -> None:
     import io
 
-    module, x = own.dense(2), torch.randn(8, 16)
+    module, x = nets.dense(2), torch.randn(8, 16)
     wrapped = CheckpointedSequential(module, classic.recompute_all(4), x)
-    wanted = own.step(module, x)
+    wanted = nets.step(module, x)
     file = io.BytesIO()
     torch.save(wrapped, file)
     file.seek(0)
@@ -180,13 +180,13 @@ def test_a_wrapped_module_is_copied_pickled_and_loaded_like_any_other(own: Any) 
         with torch.no_grad():
             for p in module.parameters():
                 p.zero_()
-        own.assert_same(own.step(other, x), wanted)
+        nets.assert_same(nets.step(other, x), wanted)
         with torch.no_grad():
             for p, value in zip(module.parameters(), kept, strict=True):
                 p.copy_(value)
-    fresh = own.dense(2)
+    fresh = nets.dense(2)
     wrapped.load_state_dict(fresh.state_dict(keep_vars=True), assign=True)
-    own.assert_same(own.step(wrapped, x), own.step(fresh, x))
+    nets.assert_same(nets.step(wrapped, x), nets.step(fresh, x))
 
 
 class Counting(nn.Module):

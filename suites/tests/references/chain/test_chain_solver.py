@@ -39,12 +39,18 @@ def any_costs(draw: st.DrawFn, longest: int = 5) -> Costs:
     output, gradient, saved = sizes(N + 1), sizes(N + 1), sizes()
     least = [gradient[n] - gradient[n + 1] - saved[n] for n in range(N)]
     return Costs(
-        tuple(1 + f for f in sizes()), tuple(sizes()), tuple(output), tuple(gradient), tuple(saved), flags(), flags(),
+        tuple(1 + f for f in sizes()),
+        tuple(sizes()),
+        tuple(output),
+        tuple(gradient),
+        tuple(saved),
+        flags(),
+        flags(),
         tuple(output[n + 1] + more for n, more in enumerate(sizes())),
         tuple(output[n + 1] + saved[n] + more for n, more in enumerate(sizes())),
         tuple(max(0, least[n]) + more for n, more in enumerate(sizes())),
         1 + draw(SMALL),
-    )  # fmt: skip
+    )
 
 
 @st.composite
@@ -54,9 +60,13 @@ def usual_costs(draw: st.DrawFn, longest: int = 5) -> Costs:
     output = draw(st.lists(st.integers(1, 6), min_size=N + 1, max_size=N + 1))
     forward, backward, saved = (draw(st.lists(SMALL, min_size=N, max_size=N)) for _ in range(3))
     return Costs.of(
-        [1 + f for f in forward], backward, output, saved, saves_input=draw(st.booleans()),
+        [1 + f for f in forward],
+        backward,
+        output,
+        saved,
+        saves_input=draw(st.booleans()),
         saves_output=draw(st.booleans()),
-    )  # fmt: skip
+    )
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)

@@ -138,8 +138,8 @@ def test_every_hazard_of_eager_pytorch_is_right_to_the_bit_or_refused_in_words(n
 
     hazard = NAMED[name]
     found = hazards.outcome(hazard, wrapped)
-    assert not found.fault(hazard), found.told
-    assert found.kind == "raises" if name in REFUSED else found.kind == "right" or hazard.plain != "right", found.told
+    assert not found.fault(hazard), found.detail
+    assert found.kind == "raises" if name in REFUSED else found.kind == "right" or hazard.plain != "right", found.detail
 
 
 def test_budgets_in_bytes_in_shares_and_of_the_whole_step(models: Any) -> None:

@@ -76,13 +76,26 @@ def test_the_gradient_of_a_tied_weight_waits_for_its_other_use(dags: Any) -> Non
 def shared() -> Costs:
     """Three stages that hand a tensor of 10 bytes on; the last one reads it."""
     sharing = Sharing(
-        sizes=(10, 4, 4, 1), values=((0,), (0, 1), (0, 2), (3,)), recorded=((0,), (1,), (0, 2)), saved=(0, 0, 0),
-        forward_peak=(4, 4, 1), save_peak=(4, 4, 1),
-    )  # fmt: skip
+        sizes=(10, 4, 4, 1),
+        values=((0,), (0, 1), (0, 2), (3,)),
+        recorded=((0,), (1,), (0, 2)),
+        saved=(0, 0, 0),
+        forward_peak=(4, 4, 1),
+        save_peak=(4, 4, 1),
+    )
     return Costs(
-        (1.0,) * 3, (1.0,) * 3, (10, 14, 14, 1), (0, 14, 14, 1), (0, 4, 14), (True, False, False),
-        (False, False, False), (14, 14, 1), (14, 18, 15), (0, 4, 14), sharing=sharing,
-    )  # fmt: skip
+        (1.0,) * 3,
+        (1.0,) * 3,
+        (10, 14, 14, 1),
+        (0, 14, 14, 1),
+        (0, 4, 14),
+        (True, False, False),
+        (False, False, False),
+        (14, 14, 1),
+        (14, 18, 15),
+        (0, 4, 14),
+        sharing=sharing,
+    )
 
 
 def test_a_tensor_that_is_handed_on_counts_once() -> None:
@@ -112,9 +125,10 @@ def test_storages_that_do_not_fit_together_are_refused() -> None:
     sharing = shared().sharing
     assert sharing is not None
     for change, says in (
-        ({"saved": (0,)}, "peaks for each stage"), ({"recorded": ((2,), (1,), (0,))}, "stage 1: a recording"),
+        ({"saved": (0,)}, "peaks for each stage"),
+        ({"recorded": ((2,), (1,), (0,))}, "stage 1: a recording"),
         ({"sizes": (10,)}, "needs a size"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(UsageError, match=says):
             dataclasses.replace(sharing, **change)
 

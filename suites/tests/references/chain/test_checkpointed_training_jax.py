@@ -29,10 +29,13 @@ def nnx_model() -> Any:
     layers: list[Any] = []
     for _ in range(4):
         layers += [
-            nnx.Linear(WIDTH, 3 * WIDTH, rngs=rngs), nnx.BatchNorm(3 * WIDTH, rngs=rngs), jax.nn.gelu,
-            nnx.Dropout(0.2, rngs=rngs.fork()), nnx.Linear(3 * WIDTH, WIDTH, rngs=rngs),
+            nnx.Linear(WIDTH, 3 * WIDTH, rngs=rngs),
+            nnx.BatchNorm(3 * WIDTH, rngs=rngs),
+            jax.nn.gelu,
+            nnx.Dropout(0.2, rngs=rngs.fork()),
+            nnx.Linear(3 * WIDTH, WIDTH, rngs=rngs),
             nnx.LayerNorm(WIDTH, rngs=rngs),
-        ]  # fmt: skip
+        ]
     return nnx.Sequential(*layers)
 
 
@@ -62,9 +65,11 @@ def equinox_model() -> Any:
     layers: list[Any] = []
     for i in range(4):
         layers += [
-            eqx.nn.Linear(WIDTH, 3 * WIDTH, key=keys[2 * i]), eqx.nn.Lambda(jax.nn.gelu),
-            eqx.nn.Linear(3 * WIDTH, WIDTH, key=keys[2 * i + 1]), eqx.nn.LayerNorm(WIDTH),
-        ]  # fmt: skip
+            eqx.nn.Linear(WIDTH, 3 * WIDTH, key=keys[2 * i]),
+            eqx.nn.Lambda(jax.nn.gelu),
+            eqx.nn.Linear(3 * WIDTH, WIDTH, key=keys[2 * i + 1]),
+            eqx.nn.LayerNorm(WIDTH),
+        ]
     return eqx.nn.Sequential(layers)
 
 

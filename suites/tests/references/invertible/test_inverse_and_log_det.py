@@ -16,10 +16,7 @@ WIDTH, ROWS = 6, 4
 def _weights() -> list[dict[str, Any]]:
     """Of three couplings: matrices of F and G; the second and third are affine."""
     rng = np.random.default_rng(0)
-    return [
-        {name: 0.5 * rng.standard_normal((3, 3 * (1 + (n > 0)))) for name in "fg"}
-        for n in range(3)
-    ]  # fmt: skip
+    return [{name: 0.5 * rng.standard_normal((3, 3 * (1 + (n > 0)))) for name in "fg"} for n in range(3)]
 
 
 def _torch() -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
@@ -71,9 +68,11 @@ def _jax() -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
         lambda p, x: 2 * x, lambda p, y: y / 2, log_det=lambda p, x: jnp.full(x.shape[:1], WIDTH * np.log(2))
     )
     layers = [
-        in_jax.additive_coupling(half, half), in_jax.affine_coupling(half, half), doubled,
+        in_jax.additive_coupling(half, half),
         in_jax.affine_coupling(half, half),
-    ]  # fmt: skip
+        doubled,
+        in_jax.affine_coupling(half, half),
+    ]
     weights = _weights()
     params = [weights[0], weights[1], {}, weights[2]]
 

@@ -18,8 +18,8 @@ from gradgate.references.invertible.paper.training import curves, distance
 from gradgate.references.invertible.problem import InvertibleSpec
 from gradgate.references.oracle import split
 from gradgate.references.registry import load
+from gradgate.suites.engine.search import judge
 from gradgate.suites.exact import truth
-from gradgate.suites.judging.engine import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.tolerance import compare

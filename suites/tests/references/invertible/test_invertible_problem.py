@@ -18,8 +18,8 @@ from gradgate.references.invertible.paper.training import cifar10, examples
 from gradgate.references.invertible.problem import InvertibleSpec
 from gradgate.references.invertible.refusal import NotInvertible, check_invertible, check_vijp
 from gradgate.references.invertible.residual import convolve, product_of_patches
+from gradgate.suites.engine.strategies import edge_specs
 from gradgate.suites.exact import truth
-from gradgate.suites.judging.strategies import edge_specs
 
 EDGES = edge_specs(registry.family("invertible"), None, seed=3)
 WITH_INVERSE = [spec for spec in EDGES if not spec.submersive]  # type: ignore[attr-defined]

@@ -45,9 +45,12 @@ SPECS = [InvertibleSpec(unit=f"additive {word}", side=2, channels=4, blocks=1, l
 SPECS += [
     InvertibleSpec(unit="affine", side=4, residual=kind, activation=activation, norm=norm, depth=2, submersive=1)
     for kind, activation, norm in (
-        ("conv", "relu", "batch"), ("patches", "tanh", "none"), ("dense", "tanh", "batch"), ("conv", "relu", "none"),
+        ("conv", "relu", "batch"),
+        ("patches", "tanh", "none"),
+        ("dense", "tanh", "batch"),
+        ("conv", "relu", "none"),
     )
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.unit}-{spec.residual}-{spec.activation}-{spec.norm}")
@@ -92,14 +95,14 @@ def test_in_pytorch_mixed_keeps_one_number_of_the_papers_unit_where_autograd_kee
 
 
 def test_what_a_layer_keeps_is_one_array_of_the_dtype_or_a_byte_per_sign(torch: Any) -> None:
-    def kept(spec: InvertibleSpec) -> int:
+    def stored_bytes(spec: InvertibleSpec) -> int:
         problem = spec.build("torch")
         layer, p = problem.chain(problem.params)[0]
         return sum(leaf.nbytes for leaf in leaves(layer.push(torch.func.vjp, p, problem.x)[1]["shift"]))
 
-    assert kept(UNIT) == 4 * HALF + 2 * 4 * UNIT.channels // 2
-    assert kept(dataclasses.replace(UNIT, norm="none")) == HALF
-    assert kept(dataclasses.replace(UNIT, norm="none", activation="tanh")) == 4 * HALF
+    assert stored_bytes(UNIT) == 4 * HALF + 2 * 4 * UNIT.channels // 2
+    assert stored_bytes(dataclasses.replace(UNIT, norm="none")) == HALF
+    assert stored_bytes(dataclasses.replace(UNIT, norm="none", activation="tanh")) == 4 * HALF
 
 
 def test_a_flat_tanh_does_not_spoil_the_gradient_of_mixed_moonwalk(framework: str) -> None:

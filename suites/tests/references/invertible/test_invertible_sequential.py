@@ -27,9 +27,7 @@ METHODS = ("reversible", "moonwalk_mixed", "moonwalk")
 
 
 def net(width: int = 3, dropout: float = 0.3) -> Any:
-    return nn.Sequential(
-        nn.Linear(width, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, width)
-    )  # fmt: skip
+    return nn.Sequential(nn.Linear(width, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, width))
 
 
 def blocks(count: int = 3) -> list[Any]:
@@ -95,7 +93,7 @@ def test_the_backward_pass_leaves_generator_and_mode_as_they_are(method: str) ->
     assert not any(part.training for part in ours.modules())
 
 
-def kept(module: Any, x: Any) -> int:
+def residual_bytes(module: Any, x: Any) -> int:
     from gradgate.hw_profiles.residuals import of_torch
 
     return of_torch(lambda: module(x), [x, *module.parameters(), *module.buffers()])
@@ -107,7 +105,7 @@ def test_what_is_kept_grows_with_depth_for_plain_and_mixed_alone() -> None:
 
         def of(depth: int) -> int:
             layers = [AdditiveCoupling(nn.Linear(16, 16), nn.Linear(16, 16)) for _ in range(depth)]
-            return kept(make(layers), big)
+            return residual_bytes(make(layers), big)
 
         return (of(6) - of(3)) // 3
 

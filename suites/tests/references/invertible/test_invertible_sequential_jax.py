@@ -145,9 +145,7 @@ def test_modules_of_nnx_bring_their_statistics_and_generators() -> None:
 
     def made(seed: int) -> Any:
         rngs = nnx.Rngs(seed)
-        return nnx.Sequential(
-            nnx.Linear(3, 3, rngs=rngs), nnx.BatchNorm(3, rngs=rngs), nnx.Dropout(0.5, rngs=rngs)
-        )  # fmt: skip
+        return nnx.Sequential(nnx.Linear(3, 3, rngs=rngs), nnx.BatchNorm(3, rngs=rngs), nnx.Dropout(0.5, rngs=rngs))
 
     modules = [made(i) for i in range(2)]
     f, g = map(functional, modules)

@@ -29,7 +29,7 @@ def net(coupling: Any = AdditiveCoupling, dims: tuple[int, ...] = (1,)) -> Any:
     made = [
         coupling(nn.Linear(WIDTH // 2, wide), nn.Linear(WIDTH // 2, wide), dim=dims[i % len(dims)])
         for i in range(DEPTH)
-    ]  # fmt: skip
+    ]
     return InvertibleSequential(*made, check=False)
 
 

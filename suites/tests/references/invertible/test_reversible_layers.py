@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gradgate.references.contract import installed
-from gradgate.references.invertible import own_pairs
 from gradgate.suites.bugs.entries import EntryMutant
 from gradgate.suites.bugs.entries_invertible import MUTANTS
+from gradgate.suites.bugs.entry_pairs import invertible
 from gradgate.suites.tests.pairs.verdicts import refuted, upheld
 
 PAIRS = {
@@ -24,7 +24,7 @@ PAIRS = {
 @pytest.mark.parametrize("name", PAIRS)
 def test_a_pair_is_upheld(name: str) -> None:
     pytest.importorskip(name.rpartition("_")[2])
-    upheld(getattr(own_pairs, name), PAIRS[name])
+    upheld(getattr(invertible, name), PAIRS[name])
 
 
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if installed(m.framework)], ids=lambda mutant: mutant.name)

@@ -10,10 +10,10 @@ import pytest
 
 from gradgate.references.contract import FRAMEWORKS, installed
 from gradgate.references.errors import UsageError
-from gradgate.references.performer import own_pairs
 from gradgate.references.performer.operands import form_of
 from gradgate.suites.bugs.entries import EntryMutant
 from gradgate.suites.bugs.entries_performer import MUTANTS
+from gradgate.suites.bugs.entry_pairs import performer
 from gradgate.suites.tests.pairs.verdicts import judged, refuted, upheld
 
 THERE = [framework for framework in FRAMEWORKS if installed(framework)]
@@ -32,14 +32,14 @@ def ones(framework: str, *shape: int, dtype: str = "float32") -> Any:
 @pytest.mark.parametrize("framework", THERE)
 @pytest.mark.parametrize("name", ["linear_attention", "favor"])
 def test_a_pair_is_upheld(name: str, framework: str) -> None:
-    upheld(getattr(own_pairs, f"{name}_{framework}"), USUAL)
+    upheld(getattr(performer, f"{name}_{framework}"), USUAL)
 
 
 @pytest.mark.parametrize("framework", THERE)
 def test_a_layer_is_upheld(framework: str) -> None:
     if framework == "jax":
         pytest.importorskip("flax")
-    upheld(getattr(own_pairs, f"layer_of_{framework}"), ("tree", "gradient_exact"))
+    upheld(getattr(performer, f"layer_of_{framework}"), ("tree", "gradient_exact"))
 
 
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if installed(m.framework)], ids=lambda mutant: mutant.name)
@@ -49,12 +49,13 @@ def test_a_bug_is_refuted(mutant: EntryMutant) -> None:
 
 @pytest.mark.parametrize("framework", THERE)
 def test_plain_attention_does_not_keep_the_promise_about_bytes(framework: str) -> None:
-    right: Any = getattr(own_pairs, f"linear_attention_{framework}")
-    plain: Any = getattr(own_pairs, f"plain_{framework}")
+    right: Any = getattr(performer, f"linear_attention_{framework}")
+    plain: Any = getattr(performer, f"plain_{framework}")
     keeps = dataclasses.replace(
-        right, function=lambda q, k, v, *, feature_map="elu", chunk=64: plain(q, k, v, feature_map=feature_map),
+        right,
+        function=lambda q, k, v, *, feature_map="elu", chunk=64: plain(q, k, v, feature_map=feature_map),
         name="plain_keeps",
-    )  # fmt: skip
+    )
     found = judged(keeps, ("residual_bytes_of_reference", "residual_bytes_L"))
     assert {verdict.verdict for verdict in found.values()} == {"refuted"}
     upheld(right, ("residual_bytes_of_reference", "residual_bytes_L"))

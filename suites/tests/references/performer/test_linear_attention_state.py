@@ -13,14 +13,21 @@ import pytest
 from gradgate.references.backends import precision, to_backend, to_numpy
 from gradgate.references.contract import FRAMEWORKS, installed
 from gradgate.references.errors import UsageError
-from gradgate.references.performer import own_pairs
+from gradgate.suites.bugs.entry_pairs import performer
 from gradgate.suites.tests.pairs.verdicts import judged, upheld
 
 THERE = [framework for framework in FRAMEWORKS if installed(framework)]
 CLAIMS = (
-    "tree", "outputs", "gradient_exact", "gradient_float64", "gradient_bfloat16", "cotangents", "options",
-    "second_order_exact", "residual_bytes_L",
-)  # fmt: skip
+    "tree",
+    "outputs",
+    "gradient_exact",
+    "gradient_float64",
+    "gradient_bfloat16",
+    "cotangents",
+    "options",
+    "second_order_exact",
+    "residual_bytes_L",
+)
 LEADING, LENGTH, WIDTH, VALUES, M = (2, 3), 9, 4, 5, 6
 MAPS = ("elu", "identity", "favor")
 
@@ -127,15 +134,15 @@ class TestPieces:
 @pytest.mark.parametrize("framework", THERE)
 class TestPairs:
     def test_a_pair_is_upheld(self, framework: str) -> None:
-        upheld(getattr(own_pairs, f"carried_{framework}"), CLAIMS)
+        upheld(getattr(performer, f"carried_{framework}"), CLAIMS)
 
     def test_plain_attention_with_a_state_does_not_keep_the_promise_about_bytes(self, framework: str) -> None:
-        plain = own_pairs.carried(framework)[1]
+        plain = performer.carried(framework)[1]
 
         def keeps(*arrays: Any, feature_map: str = "elu", chunk: int = 64) -> Any:
             return plain(*arrays, feature_map=feature_map)
 
-        pair = dataclasses.replace(getattr(own_pairs, f"carried_{framework}"), function=keeps, name="carried_keeps")
+        pair = dataclasses.replace(getattr(performer, f"carried_{framework}"), function=keeps, name="carried_keeps")
         found = judged(pair, ("residual_bytes_of_reference", "residual_bytes_L"))
         assert {verdict.verdict for verdict in found.values()} == {"refuted"}
 
@@ -260,4 +267,4 @@ class TestLayer:
 def test_a_layer_with_state_is_upheld(framework: str) -> None:
     if framework == "jax":
         pytest.importorskip("flax")
-    upheld(getattr(own_pairs, f"carried_layer_of_{framework}"), ("tree", "outputs", "gradient_exact", "cotangents"))
+    upheld(getattr(performer, f"carried_layer_of_{framework}"), ("tree", "outputs", "gradient_exact", "cotangents"))

@@ -18,8 +18,8 @@ from gradgate.references.performer import tokens
 from gradgate.references.performer.features import orthogonal_rows, random_features
 from gradgate.references.performer.problem import PerformerSpec
 from gradgate.references.registry import load
+from gradgate.suites.engine.strategies import edge_specs
 from gradgate.suites.exact import truth
-from gradgate.suites.judging.strategies import edge_specs
 from gradgate.suites.judging.tolerance import compare
 
 EDGES = edge_specs(registry.family("performer"), None, seed=3)

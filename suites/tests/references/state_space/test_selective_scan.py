@@ -11,9 +11,9 @@ import pytest
 
 from gradgate.references.contract import FRAMEWORKS, installed
 from gradgate.references.errors import UsageError
-from gradgate.references.state_space import own_pairs
 from gradgate.suites.bugs.entries import EntryMutant
 from gradgate.suites.bugs.entries_state_space import MUTANTS
+from gradgate.suites.bugs.entry_pairs import state_space
 from gradgate.suites.tests.pairs.verdicts import judged, refuted, upheld
 
 THERE = [framework for framework in FRAMEWORKS if installed(framework)]
@@ -37,7 +37,7 @@ def diagonal(framework: str) -> list[Any]:
 @pytest.mark.parametrize("framework", THERE)
 @pytest.mark.parametrize("form", ["diagonal", "scalar", "steps"])
 def test_a_pair_is_upheld(form: str, framework: str) -> None:
-    upheld(getattr(own_pairs, f"scan_{form}_{framework}"), USUAL)
+    upheld(getattr(state_space, f"scan_{form}_{framework}"), USUAL)
 
 
 @pytest.mark.parametrize("mutant", [m for m in MUTANTS if installed(m.framework)], ids=lambda mutant: mutant.name)
@@ -47,8 +47,8 @@ def test_a_bug_is_refuted(mutant: EntryMutant) -> None:
 
 @pytest.mark.parametrize("framework", THERE)
 def test_a_loop_under_autograd_does_not_keep_the_promise_about_bytes(framework: str) -> None:
-    right: Any = getattr(own_pairs, f"scan_diagonal_{framework}")
-    plain = own_pairs.diagonal(framework)[1]
+    right: Any = getattr(state_space, f"scan_diagonal_{framework}")
+    plain = state_space.diagonal(framework)[1]
 
     def loop(*arrays: Any, pack: str = "one", chunk: int | None = None, associative: bool = False) -> Any:
         return plain(*arrays, pack=pack)

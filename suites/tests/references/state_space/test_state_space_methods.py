@@ -196,10 +196,11 @@ def test_a_killed_rank_is_an_error_and_the_next_call_works(torch: Any) -> None:
     before = run("torch", "adjoint_distributed", spec, devices=2)
     ranks = torch_ranks._ranks
     assert ranks is not None
-    children = [
-        int(entry) for entry in os.listdir("/proc")
-        if entry.isdigit() and _parent(int(entry)) == ranks.process.pid
-    ] if os.path.isdir("/proc") else []  # fmt: skip
+    children = (
+        [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and _parent(int(entry)) == ranks.process.pid]
+        if os.path.isdir("/proc")
+        else []
+    )
     if not children:
         pytest.skip("no /proc to find the ranks in")
     for child in children:  # the ranks of all pools, because the pool of a rank is unknown here

@@ -1,0 +1,268 @@
+"""What the paper says of its curves, each as one number from figures that are measured already."""
+
+from __future__ import annotations
+
+from gradgate.references.published import Published, at_least, at_most, refuted, unexplained, upheld
+
+VALUE, QUOTIENT = "gradgate.references.derived:value", "gradgate.references.derived:quotient"
+GROWTH = "gradgate.references.derived:growth"
+PARTS, SIZES = "gradgate.references.invertible.paper.parts", "gradgate.references.invertible.paper.sizes"
+DIGITS = "Fig. 4, 5, digits / mean, spread, error, drift and overflow over 20 starts"
+HALF = "Fig. 4, 5, digits, scale 0.5 / mean, spread, error, drift and overflow over 6 starts"
+EPOCHS = "§6.6, 35 epochs of the digits"
+GENERATED = "Fig. 4, 5 / training with tanh on the outputs / scale 0.3, spread 0.5"
+UNSAID = "The paper does not say which weights it starts from"
+HEAVY_GRADIENTS = 4_263_936
+"""Bytes of the gradients of the network of one step (`steps.heavy`), its head's left out."""
+
+
+def _over(over: str, under: str, take: str = "last") -> dict[str, str]:
+    return {"over": over, "under": under, "take": take}
+
+
+def _memory() -> tuple[Published, ...]:
+    return (
+        Published(
+            "Abstract, memory",
+            "moonwalk / forward",
+            "8 channels, 10 layers per block",
+            "times",
+            QUOTIENT,
+            _over("Fig. 1 / 8 channels, moonwalk / 10", "Fig. 1 / 8 channels, forward / 10"),
+            1.0,
+            "Moonwalk holds h of the batch, as large as x, 16.8 MB here, which forward does not",
+            expects=refuted(at_most('"without allocating more memory"'), instead=1.167, spread=0.02),
+        ),
+        Published(
+            "§6.3, one layer",
+            "moonwalk / backprop",
+            "8 channels, 1 layer per block",
+            "times",
+            QUOTIENT,
+            _over("Fig. 1 / 8 channels, moonwalk / 1", "Fig. 1 / 8 channels, backprop / 1"),
+            1.0,
+            expects=upheld(at_least('"increased memory utilization when the architecture comprises only one layer"')),
+        ),
+        *(
+            Published(
+                "§6.3, expanded disparity",
+                f"bytes of backprop less those of {method}",
+                "18 channels / 8 channels",
+                "times",
+                f"{SIZES}:disparity_growth",
+                {"method": method},
+                1.0,
+                "a difference of bytes: what a process holds besides, which nvidia-smi counts, falls out of it. The "
+                "share of backprop's bytes stays the same to 8% (Fig. 1, share; Fig. 2, share)",
+                expects=upheld(at_least('"an expanded disparity between Backprop and forward methods"')),
+            )
+            for method in ("moonwalk", "projected_forward", "forward")
+        ),
+        Published(
+            "§6.3, Forward and the size of layers",
+            "forward",
+            "18 channels / 8 channels",
+            "times",
+            QUOTIENT,
+            _over("Fig. 2 / 18 channels, forward / 10", "Fig. 1 / 8 channels, forward / 10"),
+            1.0,
+            "forward keeps the activations of one layer and a tangent of them, which grow with the channels",
+            expects=refuted(at_most('"confined solely to the number of layers"'), instead=18 / 8, spread=0.25),
+        ),
+        Published(
+            "§6.5, alternative methods",
+            "moonwalk_mixed / moonwalk",
+            "8 channels, 10 layers per block",
+            "times",
+            QUOTIENT,
+            _over("Fig. 1 / 8 channels, moonwalk_mixed / 10", "Fig. 1 / 8 channels, moonwalk / 10"),
+            1.0,
+            "mixed keeps what VJPs by x need of every layer, and Moonwalk only of one",
+            expects=refuted(
+                at_most('"we do not incur a memory disadvantage compared to alternative methods"'),
+                instead=2.32,
+                spread=0.02,
+            ),
+        ),
+        Published(
+            "§6.5, increase over Forward",
+            "moonwalk_mixed / forward",
+            "18 channels, 10 layers per block",
+            "times",
+            QUOTIENT,
+            _over("Fig. 2 / 18 channels, moonwalk_mixed / 10", "Fig. 2 / 18 channels, forward / 10"),
+            1.0,
+            expects=upheld(at_least('"a noticeable increase in memory usage over Forward"')),
+        ),
+    )
+
+
+def _steps() -> tuple[Published, ...]:
+    descent, adam = ("Beyond the paper, one step of gradient descent", "Beyond the paper, one step of Adam")
+    part = at_most('"need not be stored": the gradient of one unit of 32 is 3% of all; the rest is activations')
+    return (
+        Published(
+            "§4.2, gradients stored",
+            "backprop",
+            "one step of gradient descent",
+            "B",
+            VALUE,
+            {"of": f"{descent} / all, then applied / backprop", "take": "last"},
+            float(HEAVY_GRADIENTS),
+            expects=upheld(at_least('"store all gradients before applying any": these bytes are the gradients')),
+        ),
+        *(
+            Published(
+                "Algorithm 1, apply and drop",
+                "moonwalk_mixed, handed out / all, then applied",
+                name,
+                "times",
+                QUOTIENT,
+                _over(f"{place} / handed out / moonwalk_mixed", f"{place} / all, then applied / moonwalk_mixed"),
+                0.1,
+                expects=upheld(part),
+            )
+            for name, place in (("gradient descent", descent), ("Adam", adam))
+        ),
+    )
+
+
+def _training() -> tuple[Published, ...]:
+    perfect = at_least('"both Backprop and Mixed achieve perfect accuracy"')
+    return tuple(
+        Published(
+            "Fig. 4, generated images",
+            "train accuracy on the last batch",
+            method,
+            "",
+            VALUE,
+            {"of": f"{GENERATED} / accuracy_{method}", "take": "last"},
+            1.0,
+            expects=upheld(perfect),
+        )
+        for method in ("backprop", "moonwalk_mixed")
+    )
+
+
+def _parts() -> tuple[Published, ...]:
+    few, many = ("§6.2, bytes of forward / tangents together / 1", "§6.2, bytes of forward / tangents together / 256")
+    return (
+        Published(
+            "§4.1, phase 1 alone",
+            "by JVPs",
+            "256 layers / 16 layers",
+            "times",
+            f"{PARTS}:phase_one",
+            {},
+            1.0,
+            expects=upheld(at_most('"we avoid storing activations": 5% for what the compiler aligns', within=0.05)),
+        ),
+        Published(
+            "§4.2, phase 1 alone",
+            "by reverse mode",
+            "256 layers / 16 layers",
+            "times",
+            f"{PARTS}:phase_one_reverse",
+            {},
+            2.0,
+            expects=upheld(at_least('"Mx L": by reverse mode it grows with the layers')),
+        ),
+        Published(
+            "§6.3, dominated by Mx L",
+            "moonwalk_mixed",
+            "18 channels, 10 layers per block",
+            "%",
+            f"{PARTS}:kept_by_mixed",
+            {},
+            50.0,
+            expects=upheld(at_least('"mostly dominated by Mx L": more than half')),
+        ),
+        *(
+            Published(
+                "§6.2, bytes of forward",
+                "tangents together",
+                tangents,
+                "B of temporaries",
+                f"{PARTS}:forward_bytes",
+                {"tangents": tangents},
+            )
+            for tangents in (1, 16, 64, 256)
+        ),
+        Published(
+            "§6.2, more memory",
+            "forward, 256 tangents together / one",
+            "16 layers",
+            "times",
+            QUOTIENT,
+            _over(many, few),
+            1.0,
+            expects=upheld(at_least('"at the cost of an increased overall memory footprint"')),
+        ),
+    )
+
+
+def _digits() -> tuple[Published, ...]:
+    converged = at_most('"RevBackprop fails to converge when an activation function is added": below 90%')
+    others = at_least('"both Backprop and Mixed achieve perfect accuracy": above 90%')
+    first = at_most('"attributed to the error accumulating with each update": before the first, 1 start of 20 at most')
+    return (
+        *(
+            Published(
+                "§6.6, fails to converge",
+                "digits, scale 0.5",
+                f"accuracy of {method} at the end",
+                "",
+                VALUE,
+                {"of": f"{HALF} / {method} / accuracy", "take": "last"},
+                0.9,
+                expects=upheld(expected),
+            )
+            for method, expected in (("reversible", converged), ("backprop", others), ("moonwalk_mixed", others))
+        ),
+        Published(
+            "§6.6, error accumulating",
+            "digits, scale 1",
+            "starts whose first gradient is not finite",
+            "starts",
+            VALUE,
+            {"of": f"{DIGITS}, scale 1 / reversible / overflowed", "take": "first"},
+            1.0,
+            "outputs of tanh are rounded to 1, whose inverse is infinite, before the first update. At a scale of 0.3 "
+            f"the error does grow with the steps (listed below), and no start of ten is lost in 35 epochs. {UNSAID}",
+            expects=unexplained(first, instead=20.0, spread=0.05),
+        ),
+    )
+
+
+def _epochs() -> tuple[Published, ...]:
+    error = f"{EPOCHS} / mean, spread, error, drift and overflow over 10 starts / reversible / error"
+    place = f"{EPOCHS}, in words"
+    noticeable = at_least('"becomes noticeable after 30 epochs": a tenth of the gradient')
+    root = at_least('"the accumulating error": at least like independent errors, with the root of their number')
+    return (
+        Published(
+            place,
+            "largest error of reversible after 30 epochs",
+            "steps 842 to 1000",
+            "relative",
+            VALUE,
+            {"of": error, "take": "largest", "between": [842, 1000]},
+            0.1,
+            "no start of ten is lost; its error grew from 9e-6 to 4e-5, and to 1.5e-4 at one step. At a scale of 1 all "
+            f"starts are lost at step 0 (listed above). {UNSAID}, and 30 epochs of CIFAR-10 are 2,930 steps",
+            expects=unexplained(noticeable, instead=1.5e-4, spread=0.5),
+        ),
+        Published(
+            place,
+            "growth of the error of reversible",
+            "exponent of the steps",
+            "",
+            GROWTH,
+            {"of": error, "between": [25, 1000]},
+            0.5,
+            expects=upheld(root),
+        ),
+    )
+
+
+SAID = (*_memory(), *_steps(), *_training(), *_parts(), *_digits(), *_epochs())

@@ -1,0 +1,1 @@
+"""Pairs of the public entry points, a module for each class of problems."""

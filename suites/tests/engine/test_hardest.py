@@ -1,0 +1,112 @@
+"""The hardest problem in floats is searched for and reported: what loses digits at larger inputs alone is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from gradgate import Pair, normal, within
+from gradgate.references.backends import namespace
+from gradgate.references.contract import FRAMEWORKS
+from gradgate.suites.engine import hardest
+from gradgate.suites.judging.tolerance import KAPPA
+from gradgate.suites.judging.verdict import Verdict
+from gradgate.suites.pairs import unseen
+from gradgate.suites.tests.pairs.verdicts import judged
+
+Slope = Callable[[Any, Any], Any]
+
+
+def logistic(xp: Any, x: Any) -> Any:
+    return 1 / (1 + xp.exp(-x))
+
+
+def cancelling(xp: Any, x: Any) -> Any:
+    """The derivative of `logistic`, which loses digits for large x alone: there 1 − s cancels."""
+    return logistic(xp, x) * (1 - logistic(xp, x))
+
+
+def careful(xp: Any, x: Any) -> Any:
+    """The derivative of `logistic`, which loses none."""
+    return logistic(xp, x) * logistic(xp, -x)
+
+
+def verdict(
+    framework: str, forward: Slope, slope: Slope, claim: str, plain: Slope | None = None, **how: Any
+) -> Verdict:
+    pytest.importorskip(framework)
+    xp: Any = namespace(framework)
+    function: Any
+    if framework == "jax":
+        import jax
+
+        function = jax.custom_vjp(lambda x: forward(xp, x))
+        function.defvjp(lambda x: (forward(xp, x), x), lambda x, g: (g * slope(xp, x),))
+    else:
+        import torch
+
+        class Function(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any) -> Any:
+                ctx.save_for_backward(x)
+                return forward(xp, x)
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                return g * slope(xp, ctx.saved_tensors[0])
+
+        function = Function.apply
+    pair = Pair(
+        lambda x: function(x),
+        lambda x: forward(xp, x),
+        inputs={"x": normal("N")},
+        **{"dims": {"N": (8,)}, "framework": framework, "name": "hard", **how},
+    )
+    return judged(pair, (claim,), 12)[claim]
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("dtype", hardest.DTYPES)
+def test_a_loss_of_digits_at_larger_inputs_is_reported_and_the_careful_twin_has_none(
+    framework: str, dtype: str
+) -> None:
+    wrong = verdict(framework, logistic, cancelling, f"gradient_{dtype}")
+    assert wrong.verdict == "upheld", wrong  # it is no fault at the inputs that are drawn
+    assert wrong.worst["drawn"] < KAPPA < wrong.worst["noises"]
+    assert wrong.worst["scales"]["x"] in (8.0, 64.0)
+    assert wrong.worst["spec"]["regime"].startswith("unseen: times ")
+    assert wrong.reason == hardest.worded(wrong.worst)
+    assert "a regime with such inputs would be refuted" in wrong.reason
+    right = verdict(framework, logistic, careful, f"gradient_{dtype}")
+    assert right.worst["noises"] < KAPPA
+    assert 0 < right.worst["tries"] <= hardest.TRIES
+
+
+def test_a_regime_with_such_inputs_is_refuted() -> None:
+    regimes = {"large": lambda given: given | {"x": 4 + 8 * abs(given["x"])}}
+    assert verdict("torch", logistic, cancelling, "stability", regimes=regimes).verdict == "refuted"
+    assert verdict("torch", logistic, careful, "stability", regimes=regimes).verdict == "upheld"
+
+
+def test_a_run_repeats_bit_for_bit() -> None:
+    one, other = (verdict("torch", logistic, careful, "gradient_float64").worst for _ in range(2))
+    assert one == other
+
+
+def test_nothing_is_searched_where_an_error_is_declared() -> None:
+    found = verdict("torch", logistic, cancelling, "gradient_float32", approximates=within(1e-3))
+    assert (found.verdict, found.worst) == ("upheld", {})
+
+
+def test_a_name_repeats_several_changes() -> None:
+    pair = Pair("a:f", "a:g", inputs={"x": normal("N"), "w": normal("N")}, dims={"N": (2,)}, framework="torch")
+    name = unseen.scaled({"x": 3, "w": -1})
+    assert name == "unseen: times 8 in x; times 0.5 in w"
+    assert unseen.known(pair, name)
+    assert not unseen.known(pair, "unseen: times 8 in x; times 0.5 in y")
+    drawn = pair.given(pair.spec(N=2))
+    changed = unseen.changed(pair, name, drawn)
+    assert (changed["x"] == 8 * drawn["x"]).all()
+    assert (changed["w"] == drawn["w"] / 2).all()

@@ -1,0 +1,52 @@
+"""What one call of `gradgate.check` imports of gradgate: no paper's class of problems, and at most MOST modules."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from gradgate.references import registry
+
+MOST = {"torch": 109, "jax": 105}
+"""Framework -> the most modules of gradgate. Sixty digits are 40 of them: the rules of a framework's operations."""
+ARRAYS = {
+    "torch": "import torch\nx = torch.eye(3) + 0.5\n",
+    "jax": "import jax.numpy as jnp\nx = jnp.eye(3) + 0.5\n",
+}
+CALL = """
+import json, sys
+import gradgate
+gradgate.check(lambda x: (x * x).sum(-1), lambda x: (x**2).sum(-1), (x,))
+print(json.dumps(sorted(name for name in sys.modules if name.partition(".")[0] == "gradgate")))
+"""
+
+
+def of_papers(modules: Iterable[str]) -> list[str]:
+    """The modules of gradgate's own classes of problems."""
+    classes = tuple(f"gradgate.references.{name}" for name in registry.names())
+    return [name for name in modules if name in classes or name.startswith(tuple(f"{one}." for one in classes))]
+
+
+def loaded(process: Callable[..., Any], framework: str, before: str = "") -> list[str]:
+    """The modules of gradgate after one call in a new process."""
+    ran = process("-c", before + ARRAYS[framework] + CALL)
+    assert ran.status == 0, ran.out + ran.err
+    names: list[str] = json.loads(ran.out.splitlines()[-1])
+    return names
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_call_of_check_imports_no_paper_and_few_modules(process: Callable[..., Any], framework: str) -> None:
+    pytest.importorskip(framework)
+    modules = loaded(process, framework)
+    assert of_papers(modules) == []
+    assert len(modules) <= MOST[framework], "\n".join(modules)
+
+
+def test_a_class_that_is_imported_counts(process: Callable[..., Any]) -> None:
+    pytest.importorskip("torch")
+    modules = loaded(process, "torch", "import gradgate.references.chain\n")
+    assert "gradgate.references.chain.claims" in of_papers(modules)
