@@ -21,6 +21,7 @@ from gradgate.suites.exact.decisions import ABOVE, BELOW, TIED, Decision, Decisi
 from gradgate.suites.exact.programs import Evaluator
 from gradgate.suites.exact.tiles import Tiles
 from gradgate.suites.judging.subject import Subject
+from gradgate.suites.judging.verdict import finite
 from gradgate.suites.pairs import unseen
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import PairSpec
@@ -100,8 +101,8 @@ class Search:
     def _gaps(self) -> bool:
         """Whether a decision has gone one way only that other inputs may change.
 
-        Choices are included, because their booleans may join two comparisons. Where the program compares no values, they
-        come from shapes and from indices, which no input changes.
+        Choices are included, because their booleans may join two comparisons. Where the program compares no values,
+        they come from shapes and from indices, which no input changes.
         """
         names = {place: decisions.short_name(place[0]) for place in self.found}
         compared = any(name not in (*decisions.CHOICES, *SMOOTH_SIDES) for name in names.values())
@@ -150,6 +151,7 @@ class Search:
             if half:
                 gaps += 1
                 lines.setdefault(line, f"{decisions.worded(place, never)} at {line} ({self._why(place, never)})")
+        sides = [_sides(place, one) for place, one in own.items()]
         shapes = self.tiles()
         for (kind, line), ways in shapes.items():
             if unseen_ways := tiles.missing(kind, ways):
@@ -162,19 +164,21 @@ class Search:
             "both": len(own) + len(shapes) - gaps,
             "never": list(lines.values()),
             "lines": {line: list(pair) for line, pair in counts.items()},
+            **({"sides": sides} if sides else {}),
             **({"kernels": [tiles.counted(*place, ways) for place, ways in shapes.items()]} if shapes else {}),
             "tries": self.tries,
             "apart": [f"{name.removeprefix(unseen.PREFIX)}: {why}" for name, why in self.apart.items()],
         }
 
     def _why(self, place: Place, never: decisions.Missing) -> str:
-        """Why a decision never went one way."""
+        """Why a decision never went one way, and how near it came."""
         for _, sides in never:
             for side in sides:
                 if (place, side) in self._unjudged:
                     name = self._unjudged[place, side]
                     return f"not judged at {name.removeprefix(unseen.PREFIX)}: {self.apart[name]}"
-        return f"not found in {self.tries} tries"
+        nearest = min(self.found[place].nearest.values())
+        return f"not found in {self.tries} tries; nearest {nearest:.3g}"
 
     def start(self, specs: Sequence[PairSpec]) -> None:
         """Enter the sides of problems that were judged, among them the base."""
@@ -276,6 +280,18 @@ def search(subject: Subject, claim: Claim, tried: Tried) -> Search | None:
     special = {one[0].regime: one[0] for one in reversed(exact) if one[0].regime and one[1] == options}
     made.start([*(spec for spec, given in plain if given == options), *special.values()])
     return made
+
+
+def _sides(place: Place, decision: Decision) -> dict[str, Any]:
+    """Which sides a decision took, and the smallest |left − right| of each; None for a side that it never took."""
+    nearest = {side: finite(apart) for side, apart in decision.nearest.items()}
+    return {
+        "at": place[1],
+        "what": decisions.named(place),
+        "below": nearest.get(BELOW),
+        "tied": TIED in decision.sides,
+        "above": nearest.get(ABOVE),
+    }
 
 
 def _numbers(pair: Pair, spec: PairSpec) -> int:
