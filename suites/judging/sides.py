@@ -76,6 +76,10 @@ class Search:
 
         Cost: two evaluations in sixty digits for each of at most TRIES + PAIRS inputs.
         """
+        for leaf in unseen.indices(self.pair):  # integers are compared without balls, so no decision shows these
+            spec = self._taken(unseen.regime("equal", leaf=leaf))
+            if self._regime not in self.apart:
+                yield spec
         for name in self.pair.further_regimes:
             if self.tries >= TRIES - GUIDED:
                 break
@@ -273,7 +277,7 @@ def search(subject: Subject, claim: Claim, tried: Tried) -> Search | None:
     plain = [one for one in exact if not one[0].regime][:BASES]
     if not plain:
         return None
-    base, options = next((one for one in plain if _numbers(pair, one[0]) >= FEWEST), plain[-1])
+    base, options = next((one for one in plain if _enough(pair, one[0])), plain[-1])
     own = subject.program("exact", options, lambda: Evaluator(lambda problem: pair(problem, **options)))
     programs = own, truth.evaluator("loss", (), pair.where)
     made = Search(pair, base, options, programs, lambda: tiles.united(each.tiles for each in subject.programs("exact")))
@@ -294,9 +298,10 @@ def _sides(place: Place, decision: Decision) -> dict[str, Any]:
     }
 
 
-def _numbers(pair: Pair, spec: PairSpec) -> int:
-    """How many numbers may be changed."""
-    return sum(pair.leaves[path].count(spec.sizes) for path in unseen.free(pair))
+def _enough(pair: Pair, spec: PairSpec) -> bool:
+    """Whether enough numbers may be changed, and each input of integers has two that may be made equal."""
+    numbers = sum(pair.leaves[path].count(spec.sizes) for path in unseen.free(pair))
+    return numbers >= FEWEST and all(pair.leaves[path].count(spec.sizes) > 1 for path in unseen.indices(pair))
 
 
 def _run(program: Evaluator, problem: Problem, watch: Any) -> None:
