@@ -299,9 +299,12 @@ def _sides(place: Place, decision: Decision) -> dict[str, Any]:
 
 
 def _enough(pair: Pair, spec: PairSpec) -> bool:
-    """Whether enough numbers may be changed, and each input of integers has two that may be made equal."""
+    """Whether enough numbers may be changed, and each input of integers that has a dim has two to be made equal."""
     numbers = sum(pair.leaves[path].count(spec.sizes) for path in unseen.free(pair))
-    return numbers >= FEWEST and all(pair.leaves[path].count(spec.sizes) > 1 for path in unseen.indices(pair))
+    integers = [pair.leaves[path] for path in unseen.indices(pair)]
+    return numbers >= FEWEST and all(
+        draw.count(spec.sizes) > 1 for draw in integers if not all(map(str.isdigit, draw.dims.split()))
+    )
 
 
 def _run(program: Evaluator, problem: Problem, watch: Any) -> None:

@@ -596,7 +596,7 @@ class Point(msgspec.Struct):
 
     leaf: Annotated[str, Meta(description="the input that is scaled; empty for all inputs")]
     power: int
-    dtype: Name
+    dtype: Literal["float64", "float32", "bfloat16", "float16"]
     role: Literal["function", "reference"]
     lost: Annotated[Amount | None, Meta(description="decimal digits lost; null if there is a state")]
     state: Literal["", "overflow", "zero", "wrong", "error", "unknown", "range"]
@@ -609,7 +609,7 @@ class Domain(msgspec.Struct):
     target: Name
     spec: Fields
     options: Fields
-    points: list[Point]
+    points: Annotated[list[Point], Meta(min_length=1)]
 
 
 class SeenCall(msgspec.Struct):
