@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     files = "what verify, memory, selftest, calibrate, repeat or paper wrote; several shares of one run are united"
     parser.add_argument("documents", type=Path, nargs="*", metavar="FILE", help=files)
     arguments.add(parser, "--json", help="write the united document here")
+    figure = "what gradgate domain --json wrote: a figure on the page of verdicts; may be repeated"
+    parser.add_argument("--domain", type=Path, action="append", default=[], metavar="FILE", help=figure)
     beside = "write the page here (default: next to verdicts.json, else into a new folder with the first file's name)"
     arguments.add(parser, "--report", help=beside)
 
@@ -36,20 +38,23 @@ def main(chosen: argparse.Namespace) -> int:
         It is 1 if both hold.
 
     Raises:
-        UsageError: a document cannot be read, the documents do not belong together, somebody else's file would be
-            overwritten, or a package of the extra `report` is missing.
+        UsageError: a document cannot be read, the documents do not belong together, a figure has no place on the page,
+            somebody else's file would be overwritten, or a package of the extra `report` is missing.
     """
     paths = chosen.documents or [Path(RUN) / VERDICTS]
     read = {str(path): _read(path) for path in paths}
+    domains = [documents.read(path, "domain") for path in chosen.domain]
     united, missing = union.unite(read)
     what = union.kind(united)
+    if domains and what != "verdicts":
+        raise UsageError(f"--domain: a page of {what} has no such figure; a page of verdicts has")
     status = STATUS[what](united) if what in STATUS else 0
     if what not in PAGES and not chosen.json:
         raise UsageError(f"there is no page of {what}; say where to write the united document: --json FILE")
     if what in PAGES and (chosen.report or not chosen.json):
         arguments.need_report()
         folder = chosen.report or _folder(paths[0])
-        files, page = PAGES[what](united)
+        files, page = _verdicts(united, domains) if what == "verdicts" else PAGES[what](united)
         for name in files:
             need_own(folder / name, what if name == VERDICTS else "")
         for name, text in files.items():
@@ -84,10 +89,10 @@ def _read(path: Path) -> dict[str, Any]:
         ) from None
 
 
-def _verdicts(document: dict[str, Any]) -> tuple[dict[str, str], str]:
+def _verdicts(document: dict[str, Any], domains: Sequence[dict[str, Any]] = ()) -> tuple[dict[str, str], str]:
     from gradgate.suites import report
 
-    return report.files(document), "index.html"
+    return report.files(document, domains), "index.html"
 
 
 def _cells(document: dict[str, Any]) -> tuple[dict[str, str], str]:

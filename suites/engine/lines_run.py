@@ -1,9 +1,10 @@
-"""Lines of a pair's functions that no judged problem ran, and loops that turned no more than once: nothing judges them.
+"""What of a pair's functions no judged problem reached: lines, second turns of loops, and conditions that are false.
 
 After its formula is upheld, both functions run again on the judged problems, until every line has run. Their files are
 the author's: none of a framework, of another installed package or of gradgate. Of a file, the functions that were
 called count, with all functions inside them; a function that nobody calls is seen by the line that would call it. Lines
-that end in a `raise` are left out: they compute nothing.
+that end in a `raise` are left out: they compute nothing. Of an `if` without `else`, no line shows that it was false, so
+it is watched. One that asks `ctx.needs_input_grad` is left out: the claim `each_leaf_alone` calls it both ways.
 
 A line of a JAX function ran if tracing ran it: the sides of `cond` and `while` are decisions (`exact.decisions`).
 """
@@ -126,11 +127,19 @@ def _traced_anew(framework: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _Loop:
-    """A loop of Python's, by the lines of its head and of its body."""
+class _Compound:
+    """A loop or an `if` of Python's, by the lines of its head and of its body."""
 
     head: range
     body: range
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """The statements of one function that are watched."""
+
+    loops: tuple[_Compound, ...]
+    branches: tuple[_Compound, ...]
 
 
 @dataclass
@@ -141,28 +150,40 @@ class _File:
         wanted: lines of the functions that were called.
         ran: those that ran.
         turns: the most turns of each loop that was reached.
+        chosen: the ways in which each `if` without `else` went.
     """
 
     path: str
     text: bytes
     wanted: set[int] = field(default_factory=set)
     ran: set[int] = field(default_factory=set)
-    turns: dict[_Loop, int] = field(default_factory=dict)
+    turns: dict[_Compound, int] = field(default_factory=dict)
+    chosen: dict[_Compound, set[bool]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         tree = ast.parse(self.text)
-        self.loops = [
-            _Loop(range(node.lineno, node.body[0].lineno), range(node.body[0].lineno, (node.end_lineno or 0) + 1))
+        self.loops = [_compound(node) for node in ast.walk(tree) if isinstance(node, (ast.For, ast.While))]
+        self.branches = [
+            _compound(node)
             for node in ast.walk(tree)
-            if isinstance(node, (ast.For, ast.While))
+            if isinstance(node, ast.If) and not node.orelse and not _asks_what_is_needed(node.test)
         ]
         self._fruitless = {line for block in _blocks(tree) for line in block}
 
-    def enter(self, code: CodeType) -> tuple[_Loop, ...]:
-        """Count a function that is called; returns its loops, without those on one line."""
+    def enter(self, code: CodeType) -> _Watched:
+        """Count a function that is called; returns its loops and branches, without those on one line."""
         lines = _lines(code) - self._fruitless
         self.wanted |= lines
-        return tuple(loop for loop in self.loops if loop.head and loop.head[0] in lines)
+
+        def inside(every: Iterable[_Compound]) -> tuple[_Compound, ...]:
+            return tuple(one for one in every if one.head and one.head[0] in lines)
+
+        return _Watched(inside(self.loops), tuple(one for one in inside(self.branches) if one.body[0] in lines))
+
+    @property
+    def never_false(self) -> tuple[int, ...]:
+        """First line of each `if` without `else` that was true every time."""
+        return tuple(sorted(one.head[0] for one, ways in self.chosen.items() if ways == {True}))
 
     def summary(self, turns: Mapping[str, int]) -> Lines:
         """What ran, with the loops of JAX."""
@@ -176,7 +197,7 @@ class _File:
         few = tuple(sorted((line, most) for line, most in loops.items() if most < 2))
         digest = hashlib.sha256(self.text).hexdigest()
         ranges = _ranges(self.wanted, ran), _ranges(self.wanted, self.wanted - ran)
-        return Lines(loading.shortest(Path(self.path)), digest, ranges[0], ranges[1], few)
+        return Lines(loading.shortest(Path(self.path)), digest, ranges[0], ranges[1], few, self.never_false)
 
 
 class _Watch:
@@ -185,11 +206,14 @@ class _Watch:
     def __init__(self, packages: Collection[str]) -> None:
         self.files: dict[str, _File] = {}
         self._packages = frozenset(packages)
-        self._loops: dict[CodeType, tuple[_Loop, ...] | None] = {}
+        self._watched: dict[CodeType, _Watched | None] = {}
 
     def missing(self) -> bool:
-        """Whether a line has not run, or a loop has not turned twice."""
-        return any(one.wanted - one.ran or any(most < 2 for most in one.turns.values()) for one in self.files.values())
+        """Whether a line has not run, a loop has not turned twice, or a condition was never false."""
+        return any(
+            one.wanted - one.ran or any(most < 2 for most in one.turns.values()) or one.never_false
+            for one in self.files.values()
+        )
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -204,17 +228,17 @@ class _Watch:
     def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
         try:
-            loops = self._loops[code]
+            watched = self._watched[code]
         except KeyError:
-            loops = self._loops[code] = self._entered(frame)
-        if loops is None:
+            watched = self._watched[code] = self._entered(frame)
+        if watched is None:
             return None
         if isinstance(frame.f_trace, _Call):  # a generator goes on
             return frame.f_trace
-        return _Call(self.files[code.co_filename], loops, code.co_firstlineno)
+        return _Call(self.files[code.co_filename], watched, code.co_firstlineno)
 
-    def _entered(self, frame: FrameType) -> tuple[_Loop, ...] | None:
-        """The loops of a function that is called; None if it is none of the author's."""
+    def _entered(self, frame: FrameType) -> _Watched | None:
+        """The loops and branches of a function that is called; None if it is none of the author's."""
         path = frame.f_code.co_filename
         if frame.f_code.co_name == "<module>" or not frames.is_authors(frame, self._packages):
             return None
@@ -229,19 +253,24 @@ class _Watch:
 class _Call:
     """One call of a function, as Python's trace function of its frame."""
 
-    __slots__ = ("_before", "_file", "_loops", "_turns")
+    __slots__ = ("_before", "_file", "_turns", "_watched")
 
-    def __init__(self, file: _File, loops: tuple[_Loop, ...], line: int) -> None:
-        self._file, self._loops, self._before = file, loops, line
-        self._turns = dict.fromkeys(loops, 0)
+    def __init__(self, file: _File, watched: _Watched, line: int) -> None:
+        self._file, self._watched, self._before = file, watched, line
+        self._turns = dict.fromkeys(watched.loops, 0)
         file.ran.add(line)
 
     def __call__(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "exception":  # a condition that raises is neither true nor false
+            self._before = 0
+        if event == "return":
+            self._left_head(0)
         if event != "line":
             return self
         line = frame.f_lineno
         self._file.ran.add(line)
-        for loop in self._loops:
+        self._left_head(line)
+        for loop in self._watched.loops:
             if line in loop.body:
                 if self._before in loop.head:
                     self._turns[loop] += 1
@@ -250,6 +279,24 @@ class _Call:
                 self._turns[loop] = 0
         self._before = line
         return self
+
+    def _left_head(self, line: int) -> None:
+        """Note how each `if` went whose head ran last, by the line that follows; 0 for the end of the function."""
+        for branch in self._watched.branches:
+            again = len(branch.head) == 1 and line == self._before  # the next turn of a loop begins with it
+            if self._before in branch.head and (again or line not in branch.head):
+                self._file.chosen.setdefault(branch, set()).add(line in branch.body)
+
+
+def _compound(node: ast.For | ast.While | ast.If) -> _Compound:
+    return _Compound(
+        range(node.lineno, node.body[0].lineno), range(node.body[0].lineno, (node.end_lineno or node.lineno) + 1)
+    )
+
+
+def _asks_what_is_needed(test: ast.expr) -> bool:
+    """Whether a condition reads ``ctx.needs_input_grad``."""
+    return any(isinstance(node, ast.Attribute) and node.attr == "needs_input_grad" for node in ast.walk(test))
 
 
 def _lines(code: CodeType) -> set[int]:

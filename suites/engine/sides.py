@@ -21,6 +21,7 @@ from gradgate.suites.exact.decisions import ABOVE, BELOW, TIED, Decision, Decisi
 from gradgate.suites.exact.programs import Evaluator
 from gradgate.suites.exact.tiles import Tiles
 from gradgate.suites.judging.subject import Subject
+from gradgate.suites.judging.verdict import finite
 from gradgate.suites.pairs import unseen
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import PairSpec
@@ -75,6 +76,10 @@ class Search:
 
         Cost: two evaluations in sixty digits for each of at most TRIES + PAIRS inputs.
         """
+        for leaf in unseen.indices(self.pair):  # integers are compared without balls, so no decision shows these
+            spec = self._taken(unseen.regime("equal", leaf=leaf))
+            if self._regime not in self.apart:
+                yield spec
         for name in self.pair.further_regimes:
             if self.tries >= TRIES - GUIDED:
                 break
@@ -150,6 +155,7 @@ class Search:
             if half:
                 gaps += 1
                 lines.setdefault(line, f"{decisions.worded(place, never)} at {line} ({self._why(place, never)})")
+        sides = [_sides(place, one) for place, one in own.items()]
         shapes = self.tiles()
         for (kind, line), ways in shapes.items():
             if unseen_ways := tiles.missing(kind, ways):
@@ -162,19 +168,21 @@ class Search:
             "both": len(own) + len(shapes) - gaps,
             "never": list(lines.values()),
             "lines": {line: list(pair) for line, pair in counts.items()},
+            **({"sides": sides} if sides else {}),
             **({"kernels": [tiles.counted(*place, ways) for place, ways in shapes.items()]} if shapes else {}),
             "tries": self.tries,
             "apart": [f"{name.removeprefix(unseen.PREFIX)}: {why}" for name, why in self.apart.items()],
         }
 
     def _why(self, place: Place, never: decisions.Missing) -> str:
-        """Why a decision never went one way."""
+        """Why a decision never went one way, and how near it came."""
         for _, sides in never:
             for side in sides:
                 if (place, side) in self._unjudged:
                     name = self._unjudged[place, side]
                     return f"not judged at {name.removeprefix(unseen.PREFIX)}: {self.apart[name]}"
-        return f"not found in {self.tries} tries"
+        nearest = min(self.found[place].nearest.values())
+        return f"not found in {self.tries} tries; nearest {nearest:.3g}"
 
     def start(self, specs: Sequence[PairSpec]) -> None:
         """Enter the sides of problems that were judged, among them the base."""
@@ -269,7 +277,7 @@ def search(subject: Subject, claim: Claim, tried: Tried) -> Search | None:
     plain = [one for one in exact if not one[0].regime][:BASES]
     if not plain:
         return None
-    base, options = next((one for one in plain if _numbers(pair, one[0]) >= FEWEST), plain[-1])
+    base, options = next((one for one in plain if _enough(pair, one[0])), plain[-1])
     own = subject.program("exact", options, lambda: Evaluator(lambda problem: pair(problem, **options)))
     programs = own, truth.evaluator("loss", (), pair.where)
     made = Search(pair, base, options, programs, lambda: tiles.united(each.tiles for each in subject.programs("exact")))
@@ -278,9 +286,25 @@ def search(subject: Subject, claim: Claim, tried: Tried) -> Search | None:
     return made
 
 
-def _numbers(pair: Pair, spec: PairSpec) -> int:
-    """How many numbers may be changed."""
-    return sum(pair.leaves[path].count(spec.sizes) for path in unseen.free(pair))
+def _sides(place: Place, decision: Decision) -> dict[str, Any]:
+    """Which sides a decision took, and the smallest |left − right| of each; None for a side that it never took."""
+    nearest = {side: finite(apart) for side, apart in decision.nearest.items()}
+    return {
+        "at": place[1],
+        "what": decisions.named(place),
+        "below": nearest.get(BELOW),
+        "tied": TIED in decision.sides,
+        "above": nearest.get(ABOVE),
+    }
+
+
+def _enough(pair: Pair, spec: PairSpec) -> bool:
+    """Whether enough numbers may be changed, and each input of integers that has a dim has two to be made equal."""
+    numbers = sum(pair.leaves[path].count(spec.sizes) for path in unseen.free(pair))
+    integers = [pair.leaves[path] for path in unseen.indices(pair)]
+    return numbers >= FEWEST and all(
+        draw.count(spec.sizes) > 1 for draw in integers if not all(map(str.isdigit, draw.dims.split()))
+    )
 
 
 def _run(program: Evaluator, problem: Problem, watch: Any) -> None:

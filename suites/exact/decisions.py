@@ -167,8 +167,12 @@ def missing(place: Place, decision: Decision) -> Missing:
     return [(what, sides) for what, sides in ways.items() if not sides & decision.sides]
 
 
+def named(place: Place) -> str:
+    """A decision in words, such as ``… > 20``."""
+    name, right = short_name(place[0]), "…" if place[2] is None else f"{place[2]:g}"
+    return f"… {SIGNS[name]} {right}" if name in SIGNS else f"{name} with {right}"
+
+
 def worded(place: Place, never: Missing) -> str:
     """What a decision never was, in words, such as ``… > 20`` true."""
-    name, right = short_name(place[0]), "…" if place[2] is None else f"{place[2]:g}"
-    what = f"… {SIGNS[name]} {right}" if name in SIGNS else f"{name} with {right}"
-    return f"`{what}` {' or '.join(way for way, _ in never)}"
+    return f"`{named(place)}` {' or '.join(way for way, _ in never)}"

@@ -21,6 +21,7 @@ class Lines:
         ran: lines that some problem ran.
         never: lines that no problem ran.
         loops: first line of each loop that turned no more than once -> its most turns, 0 or 1.
+        branches: first line of each ``if`` without ``else`` that was true every time.
     """
 
     path: str
@@ -28,10 +29,11 @@ class Lines:
     ran: Ranges
     never: Ranges
     loops: tuple[tuple[int, int], ...] = ()
+    branches: tuple[int, ...] = ()
 
     @property
     def sentences(self) -> list[str]:
-        """What never ran and which loops turned once at most, in words."""
+        """What never ran, which loops turned once at most and which conditions were never false, in words."""
         name = PurePath(self.path).name
         parts = []
         if self.never:
@@ -40,13 +42,20 @@ class Lines:
         for most, words in ((0, "never entered"), (1, "never turned twice")):
             loops = [str(line) for line, turns in self.loops if turns == most]
             parts += [f"{words}: the loop at {name}:{', '.join(loops)}"] if loops else []
+        if self.branches:
+            parts.append(f"never false: the if at {name}:{', '.join(map(str, self.branches))}")
         return parts
 
 
 def from_json(rows: Iterable[Mapping[str, Any]]) -> tuple[Lines, ...]:
     """The Lines of ``dataclasses.asdict``, whose pairs JSON has as lists; other fields are ignored."""
     return tuple(
-        Lines(row["path"], row["digest"], *(_pairs(row.get(name, ())) for name in ("ran", "never", "loops")))
+        Lines(
+            row["path"],
+            row["digest"],
+            *(_pairs(row.get(name, ())) for name in ("ran", "never", "loops")),
+            tuple(map(int, row.get("branches", ()))),
+        )
         for row in rows
     )
 

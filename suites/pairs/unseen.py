@@ -3,7 +3,8 @@
 A name is the change, its number if it has one, and the input if only one is changed: ``unseen: times -30 in x``. A
 semicolon separates several changes. So a Spec repeats such a problem. Inputs that are drawn as `normal` about 0 are
 changed, because every number is possible there; a mean says where the numbers are meant to be. So are those whose draw
-says which numbers are legal (`draws.LEGAL`): a change gives the legal numbers next to it.
+says which numbers are legal (`draws.LEGAL`): a change gives the legal numbers next to it. Of integers, one change is
+tried: all are equal, as no index is drawn twice where there are many.
 """
 
 from __future__ import annotations
@@ -88,6 +89,11 @@ def free(pair: Any) -> tuple[str, ...]:
     return tuple(path for path, draw in pair.leaves.items() if draw.searched)
 
 
+def indices(pair: Any) -> tuple[str, ...]:
+    """Paths of the inputs that are integers."""
+    return tuple(path for path, draw in pair.leaves.items() if draw.kind == "integers")
+
+
 def usual(pair: Any) -> Iterator[str]:
     """The regimes that are tried for every pair: each change of each input alone, and of all if there are several."""
     leaves = free(pair)
@@ -116,10 +122,14 @@ def of_two(pair: Any) -> Iterator[str]:
 
 def known(pair: Any, name: str) -> bool:
     """Whether a name is that of such a regime of a pair."""
-    if not name.startswith(PREFIX) or not free(pair):
+    if not name.startswith(PREFIX):
         return False
     changes = [_parts(part) for part in _split(name)]
-    return all(change in CHANGES and leaf in ("", *free(pair)) for change, _, leaf in changes)
+    leaves = (*([""] if free(pair) else []), *free(pair))
+    return all(
+        leaf in (*leaves, *indices(pair)) if change == "equal" else change in CHANGES and leaf in leaves
+        for change, _, leaf in changes
+    )
 
 
 def changed(pair: Any, name: str, arrays: dict[str, Any]) -> dict[str, Any]:

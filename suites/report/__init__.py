@@ -15,6 +15,7 @@ To follow a refuted claim from its declaration to the page, read eight files:
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from gradgate.suites.report import junit, model, page, sarif
 __all__ = ["files", "write"]
 
 
-def files(document: dict[str, Any]) -> dict[str, str]:
+def files(document: dict[str, Any], domains: Sequence[dict[str, Any]] = ()) -> dict[str, str]:
     """The files of a report, name -> text: verdicts.json, junit.xml, failures.sarif, index.html and what it links to.
 
     A large run of several classes has a page for each class, next to ``index.html``. The same document gives the same
@@ -32,6 +33,7 @@ def files(document: dict[str, Any]) -> dict[str, str]:
 
     Args:
         document: what ``gradgate verify --json`` writes, complete or cut off in the middle.
+        domains: what ``gradgate domain --json`` writes; each is a figure of ``index.html``.
     """
     report = model.Report.of(document)
     made = {
@@ -39,7 +41,7 @@ def files(document: dict[str, Any]) -> dict[str, str]:
         "junit.xml": junit.render(report),
         "failures.sarif": sarif.render(report),
     }
-    return made | page.pages(report)
+    return made | page.pages(report, domains)
 
 
 def write(document: dict[str, Any], folder: Path) -> Path:

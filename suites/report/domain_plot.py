@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 from xml.sax.saxutils import escape
 
 from gradgate.suites.pairs.domain import RANGE, UNKNOWN, Point, digits
@@ -13,6 +15,8 @@ WIDTH, LEFT, RIGHT, TOP, PLOT, BOTTOM = 640, 56, 16, 52, 150, 44
 """Pixels: the picture's width, its margins, the height of the area of one input and what stands below it."""
 COLOURS = {"float64": "#3b6fb6", "float32": "#c4622d", "bfloat16": "#3c8d5a", "float16": "#8a5fa8"}
 TEXT = "#404040"
+QUOTE = {'"': "&quot;"}
+"""What else is escaped inside an attribute."""
 ABOVE = 1.12
 """Where a gradient without a right digit is drawn, as a part of the largest number of digits."""
 
@@ -29,13 +33,19 @@ def picture(name: str, found: Sequence[Point]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
         f'font-family="system-ui, sans-serif" font-size="12" fill="{TEXT}" '
-        f'aria-label="{escape(name)}: digits lost over the scale of each input">',
+        f'aria-label="{escape(name, QUOTE)}: digits lost over the scale of each input">',
         _words(LEFT, 18, f"{name}: digits lost in the gradient"),
         _legend(dtypes),
     ]
     for place, points in enumerate(areas):
         parts.extend(_area(points, TOP + place * (PLOT + BOTTOM), top))
     return "\n".join([*parts, "</svg>\n"])
+
+
+def of_document(document: dict[str, Any]) -> str:
+    """The picture of a document of ``gradgate domain --json``, under the name of its target."""
+    names = [field.name for field in dataclasses.fields(Point)]
+    return picture(document["target"], [Point(**{name: row[name] for name in names}) for row in document["points"]])
 
 
 def _legend(dtypes: Sequence[str]) -> str:

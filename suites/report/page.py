@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,8 @@ from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.suites.engine.coverage import Coverage
 from gradgate.suites.judging.explain import LABELS, number
 from gradgate.suites.judging.outcomes import OUTCOMES
-from gradgate.suites.report import memory_plot, paper_section, plot, power_section, source
-from gradgate.suites.report.model import Report
+from gradgate.suites.report import domain_plot, memory_plot, paper_section, plot, power_section, source
+from gradgate.suites.report.model import Report, clean
 
 LARGE = 300
 """Up to this many verdicts of several classes are shown on one page."""
@@ -40,13 +40,14 @@ RESERVED = ("index", "papers", "memory", "selftest", "choice")
 """Names of pages that are not a class's."""
 
 
-def pages(report: Report) -> dict[str, str]:
+def pages(report: Report, domains: Sequence[dict[str, Any]] = ()) -> dict[str, str]:
     """The files of a report: name -> text. A large run of several classes has a page for each class.
 
     Its pages are small enough for a phone: an overview with failures and findings, one per class, one for the papers.
+    `domains` are documents of ``gradgate domain``: figures of the first page.
     """
     if len(report.rows) <= LARGE or len(report.families) < 2:
-        return {"index.html": render(report)}
+        return {"index.html": render(report, domains=domains)}
     parts = {rows[0].verdict.task.family: Report(rows, len(rows), report.fingerprint) for rows in report.families}
     files = file_names(parts)
     ends = {"index.html": "overview"}, {"papers.html": "the papers"} if known_families(report) else {}
@@ -54,7 +55,8 @@ def pages(report: Report) -> dict[str, str]:
     linked = [dataclasses.replace(row, page=files[row.verdict.task.family]) for row in report.rows]
     whole = Report(linked, report.claims, report.fingerprint)
     menu = ends[0] | listed | ends[1]
-    made = {"index.html": render(whole, menu, "index.html", {files[name]: part for name, part in parts.items()})}
+    overview = {files[name]: part for name, part in parts.items()}
+    made = {"index.html": render(whole, menu, "index.html", overview, domains=domains)}
     made |= {"papers.html": _papers(report, menu)} if ends[1] else {}
     for name, part in parts.items():
         around = ends[0] | (listed or {files[name]: name}) | ends[1]
@@ -89,6 +91,7 @@ def render(
     here: str = "",
     parts: Mapping[str, Report] | None = None,
     brief: bool = False,
+    domains: Sequence[dict[str, Any]] = (),
 ) -> str:
     """One page: the whole report in one self-contained file, or one page of several.
 
@@ -98,6 +101,7 @@ def render(
         here: the file of this page.
         parts: file of a class's page -> its report, for the overview, which has no tables of single verdicts.
         brief: show of a claim that is upheld no more than its line.
+        domains: documents of ``gradgate domain``, each shown as a figure.
     """
     drawn = [] if parts else plot.drawable(report.rows)
     drawn = drawn if len(drawn) >= POINTS else []
@@ -130,6 +134,7 @@ def render(
             dtypes=list(GRADIENT_CLAIMS),
             figure=plot.figure(report.rows) if drawn else None,
             sourced=[] if parts else [(row, source.sources(row.verdict)) for row in report.rows if row.verdict.lines],
+            domains=[Markup(domain_plot.of_document(clean(one))) for one in domains],
             line_states=source.STATES,
             measured=measured,
             laws=laws,

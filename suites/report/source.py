@@ -95,7 +95,7 @@ def _source(verdict: Verdict, lines: Lines) -> Source:
 
 def _marked(verdict: Verdict, lines: Lines, name: str, texts: list[str]) -> Iterator[Line]:
     never = verdict.decisions.get("never", [])
-    loops = dict(lines.loops)
+    loops, branches = dict(lines.loops), frozenset(lines.branches)
     for number in sorted(_numbers(lines.ran) | _numbers(lines.never)):
         text = plain(texts[number - 1]) if number <= len(texts) else ""
         both, decisions = verdict.decisions.get("lines", {}).get(f"{name}:{number}", (0, 0))
@@ -111,6 +111,8 @@ def _marked(verdict: Verdict, lines: Lines, name: str, texts: list[str]) -> Iter
             )
         elif number in loops:
             yield Line(number, text, "loop", f"{loops[number]} turns at most")
+        elif number in branches:
+            yield Line(number, text, "half", "never false")
         else:
             yield Line(number, text, "decided" if decisions else "ran")
 

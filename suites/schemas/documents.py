@@ -88,6 +88,20 @@ class Coverage(msgspec.Struct):
     enough: Annotated[Count, Meta(description="problems with which every shape would be tried")] = 0
 
 
+class Sides(msgspec.Struct):
+    """Which sides one comparison took, and how near it came to a tie on each."""
+
+    at: Annotated[Name, Meta(description="file.py:12")]
+    what: Annotated[Name, Meta(description="the comparison, such as … > 20")]
+    below: Annotated[Amount | None, Meta(description="the smallest right − left; null if the left was never below")] = (
+        None
+    )
+    tied: Annotated[bool, Meta(description="whether the two were ever equal")] = False
+    above: Annotated[Amount | None, Meta(description="the smallest left − right; null if the left was never above")] = (
+        None
+    )
+
+
 class Decisions(msgspec.Struct):
     """How many decisions of two programs went both ways, and what is known about the others."""
 
@@ -98,6 +112,7 @@ class Decisions(msgspec.Struct):
         dict[str, tuple[Count, Count]],
         Meta(description="line of source -> how many decisions there went both ways, and how many there are"),
     ] = {}
+    sides: Annotated[list[Sides], Meta(description="each decision that compares numbers")] = []
     tries: Annotated[Count, Meta(description="changed inputs at which the programs were evaluated")] = 0
     apart: Annotated[
         list[str], Meta(description="changed inputs that could not be judged, or differ without a fault")
@@ -120,6 +135,7 @@ class Lines(msgspec.Struct):
     loops: Annotated[
         list[tuple[Count, Count]], Meta(description="line of a loop that turned once at most, and its most turns")
     ] = []
+    branches: Annotated[list[Count], Meta(description="line of an if without else that was true every time")] = []
 
 
 class Worst(msgspec.Struct):
@@ -581,7 +597,7 @@ class Point(msgspec.Struct):
 
     leaf: Annotated[str, Meta(description="the input that is scaled; empty for all inputs")]
     power: int
-    dtype: Name
+    dtype: Literal["float64", "float32", "bfloat16", "float16"]
     role: Literal["function", "reference"]
     lost: Annotated[Amount | None, Meta(description="decimal digits lost; null if there is a state")]
     state: Literal["", "overflow", "zero", "wrong", "error", "unknown", "range"]
@@ -594,7 +610,7 @@ class Domain(msgspec.Struct):
     target: Name
     spec: Fields
     options: Fields
-    points: list[Point]
+    points: Annotated[list[Point], Meta(min_length=1)]
 
 
 class SeenCall(msgspec.Struct):

@@ -71,7 +71,14 @@ def test_the_report_shows_the_source(framework: str, run: Callable[..., Any], tm
     assert "0 of 1 both ways; never" in html.unescape(shown)
     assert "true" in spoken(shown, 6)
     assert spoken(shown, 8) == "no problem ran it"
+    assert re.search(r"not found in \d+ tries; nearest 29\d", spoken(shown, 6)), spoken(shown, 6)
+    [side] = sides(tmp_path)
+    assert (side["at"], side["what"], side["tied"], side["above"]) == ("ops.py:6", "… > 300", False, None)
+    assert 290 < side["below"] < 300
     run(framework, 4, "--report", "report")
+    [side] = sides(tmp_path)
+    assert 0 < side["below"] < 4, "how near it came on each side"
+    assert 0 < side["above"] < 4, "how near it came on each side"
     assert states((tmp_path / "report" / "index.html").read_text(encoding="utf-8"))[6] == "decided"
     with (tmp_path / "ops.py").open("a") as file:
         file.write("# changed\n")
@@ -80,6 +87,13 @@ def test_the_report_shows_the_source(framework: str, run: Callable[..., Any], tm
     changed = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
     assert states(changed) == {}
     assert "it has changed since it was judged" in changed
+
+
+def sides(folder: Path) -> list[dict[str, Any]]:
+    """The sides of each decision of the one verdict."""
+    [verdict] = json.loads((folder / "report" / "verdicts.json").read_text(encoding="utf-8"))["verdicts"]
+    found: list[dict[str, Any]] = verdict["decisions"]["sides"]
+    return found
 
 
 def states(page: str) -> dict[int, str]:

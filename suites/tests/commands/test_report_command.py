@@ -105,3 +105,49 @@ def test_a_relative_folder_of_the_cache_is_one_folder_for_every_process(
 
     assert f"in {tmp_path / '.gradgate' / 'measurements'}" in gradgate("cache").out
     assert Overlay(tmp_path, ()).environment()["GRADGATE_CACHE"] == str(tmp_path / ".gradgate")
+
+
+def _domain(**different: Any) -> dict[str, Any]:
+    """What ``gradgate domain --json`` writes of one input: a loss of two digits, and an overflow."""
+    rows = [(0, 0.5, ""), (1, 2.0, ""), (2, None, "overflow")]
+    points = [
+        {"leaf": "x", "power": power, "dtype": "float32", "role": "function", "lost": lost, "state": state}
+        for power, lost, state in rows
+    ]
+    document = {"schema": 1, "target": 'ops.py:<"softplus">', "spec": {"T": 4}, "options": {}, "points": points}
+    return document | different
+
+
+def test_what_domain_measured_is_a_figure_of_the_page(gradgate: Callable[..., Any], tmp_path: Path) -> None:
+    """With its target and its crosses; without the option there is none."""
+    (tmp_path / "v.json").write_text(json.dumps(VERDICTS))
+    (tmp_path / "d.json").write_text(json.dumps(_domain()))
+    figures = ["--domain", tmp_path / "d.json", "--domain", tmp_path / "d.json"]
+    assert gradgate("report", tmp_path / "v.json", "--report", tmp_path / "with", *figures).status == 0
+    assert gradgate("report", tmp_path / "v.json", "--report", tmp_path / "without").status == 0
+    shown, plain = ((tmp_path / name / "index.html").read_text(encoding="utf-8") for name in ("with", "without"))
+    section = shown.partition('<section id="domains">')[2].partition("</section>")[0]
+    assert section.count('ops.py:&lt;"softplus"&gt;: digits lost in the gradient') == 2
+    assert section.count('aria-label="ops.py:&lt;&quot;softplus&quot;&gt;: digits') == 2
+    assert section.count("function, float32: overflow") == 2
+    assert "digits lost in the gradient" not in plain
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "domain", "said"),
+    [
+        (OTHERS[0], _domain(), "a page of cells has no such figure"),
+        (VERDICTS, VERDICTS, "does not fit gradgate schema domain"),
+        (VERDICTS, _domain(points=[]), "does not fit gradgate schema domain"),
+        (VERDICTS, _domain(points=[_domain()["points"][0] | {"dtype": "int8"}]), "does not fit gradgate schema domain"),
+    ],
+)
+def test_a_figure_that_cannot_be_shown_is_wrong_usage(
+    verdicts: dict[str, Any], domain: dict[str, Any], said: str, gradgate: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "v.json").write_text(json.dumps(verdicts))
+    (tmp_path / "d.json").write_text(json.dumps(domain))
+    ran = gradgate("report", tmp_path / "v.json", "--domain", tmp_path / "d.json")
+    assert (ran.status, ran.err.count("\n")) == (3, 1), ran
+    assert said in ran.err
+    assert not (tmp_path / "v").exists()

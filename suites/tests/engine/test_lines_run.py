@@ -1,4 +1,4 @@
-"""Lines of a pair's functions that no problem ran, and loops that turned once at most; in both frameworks."""
+"""Lines that no problem ran, loops that turned once at most, conditions that were never false; in both frameworks."""
 
 from __future__ import annotations
 
@@ -73,6 +73,22 @@ BODIES: dict[str, tuple[str, tuple[int, ...], str]] = {
         (5, 1),
         "never turned twice: the loop at ops.py:2",
     ),
+    "a condition that is always true": (
+        "if len(x) < 100:\n    x = x + 0\nreturn 3 * g * x * x",
+        (5, 1),
+        "never false: the if at ops.py:1",
+    ),
+    "a condition that another claim makes false": (
+        "class ctx:\n    needs_input_grad = (True,)\n\nif ctx.needs_input_grad[0]:\n    x = x + 0\n"
+        "return 3 * g * x * x",
+        (5, 1),
+        "",
+    ),
+    "a condition that ends a loop": (
+        "left = len(x)\nwhile True:\n    if left < 0:\n        break\n    left -= 8\nreturn 3 * g * x * x",
+        (9, 17),
+        "",
+    ),
     "only a refusal": (
         'if len(x) > 100:\n    why = "too many"\n    raise ValueError(why)\nreturn 3 * g * x * x',
         (5, 1),
@@ -80,7 +96,7 @@ BODIES: dict[str, tuple[str, tuple[int, ...], str]] = {
     ),
 }
 REACHED = {"a line for many numbers": 101, "a loop with one chunk": 20, "a loop that is not entered": 20}
-REACHED |= {"a while loop with one turn": 20}
+REACHED |= {"a while loop with one turn": 20, "a condition that is always true": 101}
 """Body -> a size with which nothing is missing."""
 
 
@@ -99,7 +115,11 @@ def shifted(found: Verdict) -> str:
     """What no problem ran, with the body's lines counted from 1."""
     moved = [
         Lines(
-            one.path, one.digest, *(_up(part) for part in (one.ran, one.never)), tuple((a - 1, b) for a, b in one.loops)
+            one.path,
+            one.digest,
+            *(_up(part) for part in (one.ran, one.never)),
+            tuple((a - 1, b) for a, b in one.loops),
+            tuple(line - 1 for line in one.branches),
         )
         for one in found.lines
     ]
@@ -169,7 +189,9 @@ def test_the_trace_function_of_others_comes_back(tmp_path: Path) -> None:
 
 def test_json_has_lists_for_pairs() -> None:
     """Lines survive JSON, which has no tuples."""
-    one = Lines("ops.py", "0", ((1, 3),), ((4, 4),), ((2, 0),))
-    row = {"path": "ops.py", "digest": "0", "ran": [[1, 3]], "never": [[4, 4]], "loops": [[2, 0]]}
+    one = Lines("ops.py", "0", ((1, 3),), ((4, 4),), ((2, 0),), (1, 3))
+    row = {"path": "ops.py", "digest": "0", "ran": [[1, 3]], "never": [[4, 4]], "loops": [[2, 0]], "branches": [1, 3]}
     assert from_json([row]) == (one,)
-    assert one.sentences == ["no problem ran ops.py:4", "never entered: the loop at ops.py:2"]
+    said = ["no problem ran ops.py:4", "never entered: the loop at ops.py:2", "never false: the if at ops.py:1, 3"]
+    assert one.sentences == said
+    assert from_json([{name: row[name] for name in row if name != "branches"}])[0].branches == ()

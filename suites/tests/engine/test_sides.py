@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradgate import Pair, module_pair, normal
+from gradgate import Pair, integers, module_pair, normal, uniform
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.tests.engine import behind_decisions
 from gradgate.suites.tests.engine.behind_decisions import RIGHT, RULES, Rule, nowhere
@@ -209,3 +209,56 @@ def test_a_fault_behind_two_conditions_at_once(framework: str, k: float, outcome
     if outcome == "refuted":
         assert found.spec is not None
         assert "; " in found.spec["regime"]
+
+
+def repeated(framework: str, adds: bool) -> Verdict:
+    """The verdict on rows of a table whose backward pass adds the rows of one index, or keeps one of them."""
+    pytest.importorskip(framework)
+    if framework == "jax":
+        import jax
+
+        @jax.custom_vjp
+        def function(table: Any, index: Any) -> Any:
+            return table[index]
+
+        def backward(kept: Any, g: Any) -> Any:
+            table, index = kept
+            rows = jax.numpy.zeros_like(table).at[index]
+            return (rows.add(g) if adds else rows.set(g)), None
+
+        function.defvjp(lambda table, index: (table[index], (table, index)), backward)
+    else:
+        import torch
+
+        class Function(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, table: Any, index: Any) -> Any:
+                ctx.save_for_backward(table, index)
+                return table[index]
+
+            @staticmethod
+            def backward(ctx: Any, g: Any) -> Any:
+                table, index = ctx.saved_tensors
+                return torch.zeros_like(table).index_put((index,), g, accumulate=adds), None
+
+        function = Function.apply
+
+    pair = Pair(
+        lambda table, index: function(table, index),
+        lambda table, index: table[index],
+        inputs={"table": uniform("V"), "index": integers("T", below="V")},
+        dims={"V": (200,), "T": (3, 2)},
+        framework=framework,
+        name="rows_of_a_table",
+    )
+    return judged(pair, ("gradient_exact",))["gradient_exact"]
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_an_index_that_is_repeated(framework: str) -> None:
+    """Of 200 rows, no problem draws one twice, so equal indices are tried, whatever the decisions are."""
+    found = repeated(framework, adds=False)
+    assert found.verdict == "refuted", found.decisions
+    assert found.spec is not None
+    assert found.spec["regime"] == "unseen: equal in index"
+    assert repeated(framework, adds=True).verdict == "upheld"

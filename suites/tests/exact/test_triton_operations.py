@@ -39,6 +39,7 @@ KNOWN = (
     "atomics",
     "locked",
     "drawn",
+    "cast",
 )
 UNKNOWN = {
     "assembly": "_assembly: NotImplementedError('inline_asm",
@@ -80,6 +81,14 @@ def test_an_operation_without_a_rule_is_named(name: str, judge: Judge, files: di
     [(verdict, reason)] = judge.judge(files["right"], ("gradient_exact",), (name,), examples=1).values()
     assert verdict == "inapplicable"
     assert UNKNOWN[name] in reason
+
+
+def test_a_cast_to_a_narrower_dtype_is_said(judge: Judge, files: dict[str, Path]) -> None:
+    found = judge.judge(files["right"], ("gradient_exact",), ("cast", "sort"), examples=1)
+    assert {name: reason.partition("; ")[2] for name, (_, reason) in found.items()} == {
+        "cast gradient_exact": "casts to bfloat16 count as exact",
+        "sort gradient_exact": "",
+    }
 
 
 def test_an_assertion_that_fails_is_refuted(judge: Judge, files: dict[str, Path]) -> None:

@@ -402,6 +402,16 @@ drawn = operation("drawn", _drawn, plain_drawn)
 
 
 @triton.jit
+def _cast(x, y, T, B: tl.constexpr):
+    at = tl.arange(0, B)
+    v = tl.load(x + at, mask=at < T, other=0.0)
+    tl.store(y + at, planted(v.to(tl.bfloat16).to(tl.float32) * 3), mask=at < T)
+
+
+cast = operation("cast", _cast, lambda x: 3 * x)
+
+
+@triton.jit
 def _asserted(x, y, T, B: tl.constexpr):
     at = tl.arange(0, B)
     v = tl.load(x + at, mask=at < T, other=0.0)
