@@ -4,7 +4,7 @@ A verdict is true of the code and the data that the process really used. Which o
 the text of a module: imports are computed, files are opened, variables are read. So `install` observes the process from
 its start. An audit hook sees every file that is opened, every folder that is listed, every library that is loaded,
 every process that is started and every connection; `os.environ` records the variables that are read; `os.stat` records
-which files were looked for.
+which files were looked for and where links lead.
 
 What a process has read is a list of *readings*. Each holds what is new since the reading before, so the readings of a
 later verdict begin with those of an earlier one. A module stays imported, so everything that was read before a verdict
@@ -57,6 +57,8 @@ MACHINE = ("/proc/", "/sys/", "/dev/", "/etc/ld.so")
 """Where files are about the machine. They change at any time, and no gradient with them."""
 SCRATCH = (f"{os.sep}.hypothesis{os.sep}", f"{os.sep}torchinductor_", f"{os.sep}.triton{os.sep}", "__pycache__")
 """Parts of paths at which a framework keeps files of its own."""
+QUESTIONS = frozenset(("exists", "isfile", "isdir", "is_file", "is_dir", "access"))
+"""Functions of Python's library that tell only whether a file is there, and of which kind."""
 ALWAYS = ("sitecustomize", "usercustomize")
 """Modules that Python itself looks for when it starts."""
 LINKS = "GRADGATE_LINKS"
@@ -81,6 +83,7 @@ class Reading:
         lookups: folder -> name of a module -> the entries of the folder that could be this module.
         absent: modules that were looked for, and that no folder of installed packages held.
         probes: path -> whether it existed when this was asked.
+        links: path of a link -> where it led when this was asked.
         listings: folder -> digest of the names in it.
         unrepeatable: why something cannot be compared later, such as a process that was started.
     """
@@ -93,6 +96,7 @@ class Reading:
     lookups: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     probes: Mapping[str, bool] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
     listings: Mapping[str, str] = field(default_factory=dict)
     unrepeatable: tuple[str, ...] = ()
 
@@ -144,6 +148,14 @@ def file_digest(path: str) -> str:
         raise OSError(f"{path} is a pipe or a device")
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_or_unreadable(path: str) -> str:
+    """The sha256 of a file; "" if there is none, and "unreadable" if it cannot be read."""
+    try:
+        return file_digest(path)
+    except OSError:
+        return "unreadable"
 
 
 def names_in(folder: str) -> list[str]:
@@ -279,12 +291,14 @@ class Recorder:
         self._names = dict.fromkeys(ALWAYS)
         self._judges: dict[str, str] = {}
         self._executed: dict[str, str] = {}
+        self._appended: dict[str, str] = {}
         self._opened: dict[str, tuple[int, ...]] = {}
         self._written: set[str] = set()
         self._packages: dict[str, None] = {}
         self._finders: dict[str, None] = {}
         self._listed: dict[str, None] = {}
         self._probes: dict[str, bool] = {}
+        self._links: dict[str, str] = {}
         self._variables: dict[str, str] = {}
         self._variables_written: set[str] = set()
         self._reasons: dict[str, None] = {}
@@ -320,15 +334,43 @@ class Recorder:
         else:
             self._executed.update(dict.fromkeys(_forms(path), digest(content)))
 
-    def probe(self, path: object, there: bool) -> None:
-        """Record that somebody asked whether a file exists."""
-        if not isinstance(path, str | bytes | os.PathLike):
-            return
+    def probe(self, path: object, there: bool, caller: FrameType) -> None:
+        """Record that somebody asked whether a file exists, or for more that `os.stat` tells, such as its size.
+
+        For the second, the file counts as read.
+        """
         with self.unheard() as first:
-            if first and self.places.owner(sys._getframe(2)) not in {"gradgate", *TOOLCHAIN}:
-                real = os.path.realpath(os.fsdecode(path))
-                if real not in self._written and real not in self._probes and self.places.is_foreign(real):
-                    self._probes[real] = there
+            if not first or not isinstance(path, str | bytes | os.PathLike) or not self._is_authors(caller):
+                return
+            real = os.path.realpath(os.fsdecode(path))
+            if real in self._written or not self.places.is_foreign(real):
+                return
+            self._probes.setdefault(real, there)
+            if there and not os.path.isdir(real) and not self._asks_only(caller):
+                self._opened.setdefault(real, _state(real))
+
+    def follow(self, link: object, target: str | bytes, caller: FrameType) -> None:
+        """Record where a link leads, which somebody has asked."""
+        with self.unheard() as first:
+            if not first or not isinstance(link, str | bytes | os.PathLike) or not self._is_authors(caller):
+                return
+            place = os.path.abspath(os.fsdecode(link))
+            if place not in self._written and self.places.is_foreign(place):
+                self._links.setdefault(place, os.fsdecode(target))
+
+    def _is_authors(self, caller: FrameType) -> bool:
+        return self.places.owner(caller) not in {"gradgate", *TOOLCHAIN}
+
+    def _asks_only(self, frame: FrameType | None) -> bool:
+        """Whether a function that only asks for a file's existence is between an author's code and this frame."""
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if not file.startswith("<frozen") and not self.places.is_library(file) and file != __file__:
+                return False
+            if frame.f_code.co_name in QUESTIONS:
+                return True
+            frame = frame.f_back
+        return False
 
     def get_variable(self, name: str, value: str | None) -> None:
         """Record that a variable was read."""
@@ -369,11 +411,27 @@ class Recorder:
             self._packages[package] = None
         if package or not self.places.is_foreign(real):
             return
-        if (isinstance(flags, int) and flags & WRITING) or (isinstance(mode, str) and set(mode) & set("wax+")):
+        flags = flags if isinstance(flags, int) else 0
+        if isinstance(mode, str) and set(mode) & set("wax+"):  # C's own fopen gives a mode alone
+            flags |= os.O_RDWR if "+" in mode else os.O_WRONLY
+            flags |= os.O_TRUNC if set(mode) & set("wx") else 0
+        writes = flags & WRITING
+        if writes and not flags & (os.O_TRUNC | os.O_EXCL) and real not in self._written:
+            self._appended[real] = digest_or_unreadable(real)
+        if real in self._appended and writes != os.O_WRONLY:
+            self._executed.update(dict.fromkeys(_forms(path), self._appended[real]))
+        if writes:
             self._written.add(real)
         elif real not in self._written:
             for form in _forms(path):
                 self._opened.setdefault(form, _state(form))
+
+    def _connect(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """A database of SQLite is opened, in a file or in memory."""
+        path = os.fsdecode(arguments[0]) if isinstance(arguments[0], str | bytes | os.PathLike) else ""
+        path = path.removeprefix("file:").partition("?")[0] if path.startswith("file:") else path
+        if path and path != ":memory:":
+            self._open(event, (path, None, os.O_RDWR))
 
     def _import(self, event: str, arguments: tuple[Any, ...]) -> None:
         """A module is looked for, or a compiled one is loaded from a file."""
@@ -426,6 +484,7 @@ class Recorder:
             "lookups": lookups,
             "absent": absent,
             "probes": {path: there for path, there in probes.items() if path not in files},
+            "links": {self.places.shown(link): target for link, target in self._links.items()},
             "listings": listings,
             "unrepeatable": self._reasons,
         }
@@ -548,6 +607,23 @@ class RecordedEnvironment(os._Environ[str]):
         self.copied = ""
 
 
+class RecordedBytes(os._Environ[bytes]):
+    """`os.environb`, the same variables as bytes."""
+
+    recorder: Recorder
+
+    def __getitem__(self, key: bytes) -> bytes:
+        """The value of a variable.
+
+        Raises:
+            KeyError: it is not set.
+        """
+        if isinstance(key, bytes):
+            value = self._data.get(key)  # type: ignore[attr-defined]
+            self.recorder.get_variable(os.fsdecode(key), None if value is None else os.fsdecode(value))
+        return bytes(super().__getitem__(key))
+
+
 def install() -> Recorder:
     """Record what this process reads from now on. A second call returns the same recorder.
 
@@ -562,10 +638,16 @@ def install() -> Recorder:
         sys.addaudithook(recorder.hear)
         _record_modules(recorder)
         _record_stat(recorder)
-        environment: Any = os.environ
-        environment.recorder = recorder
-        environment.__class__ = RecordedEnvironment
+        for environment, recording in _environments():
+            environment.recorder = recorder
+            environment.__class__ = recording
     return _INSTALLED[0]
+
+
+def _environments() -> Iterator[tuple[Any, type]]:
+    yield os.environ, RecordedEnvironment
+    if os.supports_bytes_environ:
+        yield os.environb, RecordedBytes
 
 
 def recorded() -> Record:
@@ -597,7 +679,7 @@ def _record_modules(recorder: Recorder) -> None:
 
 
 def _record_stat(recorder: Recorder) -> None:
-    """Record for which files `os.stat` is called, and with it `os.path.exists` and all of its kind."""
+    """Record for which files `os.stat`, `os.access` and `os.readlink` are called, and all that calls these."""
     original = os.stat
 
     @functools.wraps(original)
@@ -605,14 +687,33 @@ def _record_stat(recorder: Recorder) -> None:
         try:
             found = original(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
         except (FileNotFoundError, NotADirectoryError):
-            recorder.probe(path, False)
+            recorder.probe(path, False, sys._getframe(1))
             raise
-        recorder.probe(path, True)
+        recorder.probe(path, True, sys._getframe(1))
         return found
 
     for able in (os.supports_dir_fd, os.supports_follow_symlinks, os.supports_fd):
         able.add(recorded_stat)
     os.stat = recorded_stat
+    permitted, led = os.access, os.readlink
+
+    @functools.wraps(permitted)
+    def access(path: Any, mode: int, **more: Any) -> bool:
+        found = permitted(path, mode, **more)
+        recorder.probe(path, found or os.path.exists(path), sys._getframe())
+        return found
+
+    @functools.wraps(led)
+    def readlink(path: Any, *, dir_fd: int | None = None) -> Any:
+        target = led(path, dir_fd=dir_fd)
+        recorder.follow(path, target, sys._getframe(1))
+        return target
+
+    for able in (os.supports_dir_fd, os.supports_effective_ids, os.supports_follow_symlinks):
+        if permitted in able:
+            able.add(access)
+    os.supports_dir_fd.add(readlink)
+    os.access, os.readlink = access, readlink
 
 
 def _is_newer(path: str, than: str) -> bool:
@@ -670,6 +771,7 @@ _HANDLERS: Mapping[str, Callable[[Recorder, str, tuple[Any, ...]], None]] = {
     "open": Recorder._open,
     "import": Recorder._import,
     "ctypes.dlopen": Recorder._load,
+    "sqlite3.connect": Recorder._connect,
     "os.listdir": Recorder._list,
     "os.scandir": Recorder._list,
     **dict.fromkeys((*PROCESSES, *CONNECTIONS), Recorder._leave),
