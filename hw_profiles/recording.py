@@ -53,6 +53,8 @@ TOOLCHAIN = frozenset(
 """Packages whose processes, connections and listings concern the machine and not the judged code."""
 COMPILES_FILES = "cpp_extension"
 """The module of the toolchain that starts compilers on an author's files. No hook sees what a compiler reads."""
+METADATA = os.path.join("importlib", "metadata")
+"""The module that lists every folder of the import path if a program asks for the version of a package."""
 MACHINE = ("/proc/", "/sys/", "/dev/", "/etc/ld.so")
 """Where files are about the machine. They change at any time, and no gradient with them."""
 SCRATCH = (f"{os.sep}.hypothesis{os.sep}", f"{os.sep}torchinductor_", f"{os.sep}.triton{os.sep}", "__pycache__")
@@ -289,6 +291,7 @@ class Recorder:
         self._thread = threading.local()
         self._modules_seen: set[str] = set()
         self._names = dict.fromkeys(ALWAYS)
+        self._wanted: set[str] = set()
         self._judges: dict[str, str] = {}
         self._executed: dict[str, str] = {}
         self._appended: dict[str, str] = {}
@@ -334,6 +337,14 @@ class Recorder:
         else:
             self._executed.update(dict.fromkeys(_forms(path), digest(content)))
 
+    def look_for(self, module: str, caller: FrameType) -> None:
+        """Record that a module is looked for: by an import, or by `importlib.util.find_spec`, which raises no event."""
+        with self.unheard() as first:
+            if first:
+                self._names[module] = None
+                if self._is_authors(caller):
+                    self._wanted.add(module)
+
     def probe(self, path: object, there: bool, caller: FrameType) -> None:
         """Record that somebody asked whether a file exists, or for more that `os.stat` tells, such as its size.
 
@@ -341,6 +352,8 @@ class Recorder:
         """
         with self.unheard() as first:
             if not first or not isinstance(path, str | bytes | os.PathLike) or not self._is_authors(caller):
+                return
+            if not os.fsdecode(path):  # "" is never there, and its absolute path is the current folder
                 return
             real = os.path.realpath(os.fsdecode(path))
             if real in self._written or not self.places.is_foreign(real):
@@ -407,7 +420,7 @@ class Recorder:
         if os.path.basename(real).startswith("<"):  # the name of a text that is in no file, looked up for a traceback
             return
         package = self.places.package(real)
-        if package and not real.endswith((".py", ".pyc")) and ".dist-info" not in package:
+        if package and not real.endswith(".pyc") and ".dist-info" not in package:
             self._packages[package] = None
         if package or not self.places.is_foreign(real):
             return
@@ -457,6 +470,8 @@ class Recorder:
         caller = _outside(sys._getframe(1))
         if caller is not None and "importlib._bootstrap_external" in caller.f_code.co_filename:
             self._finders[real] = None
+        elif caller is not None and METADATA in caller.f_code.co_filename and real not in self.places.sites:
+            return  # it looks for installed packages; what else comes into this folder, such as a report, is no matter
         elif self.places.owner(caller) not in {"gradgate", *TOOLCHAIN}:
             self._listed[real] = None
 
@@ -555,8 +570,12 @@ class Recorder:
                 searched = [folder for folder in searched if self.places.is_foreign(folder + os.sep)]
             else:
                 searched = foreign
-                if name not in sys.modules and not any(candidates(listed(site), name) for site in self.places.sites):
-                    absent[name] = None
+                if name not in sys.modules:
+                    there = [(site, entry) for site in self.places.sites for entry in candidates(listed(site), name)]
+                    if not there:
+                        absent[name] = None
+                    elif name in self._wanted:  # it was found, and not imported
+                        self._packages.update(dict.fromkeys(entry for place in there if (entry := _whole(*place))))
             for folder in searched:
                 found.setdefault(self.places.shown(folder), {})[last] = candidates(listed(folder), last)
         known: dict[str, Any] = self._reported["lookups"]  # a folder has entries in several readings
@@ -658,8 +677,20 @@ def recorded() -> Record:
 _INSTALLED: list[Recorder] = []
 
 
+class Listener:
+    """The first finder of every import. It finds nothing, and records what is looked for."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Record the name."""
+        self.recorder.look_for(name, sys._getframe(1))
+
+
 def _record_modules(recorder: Recorder) -> None:
-    """Take the text of foreign modules only from their source, and record it."""
+    """Take the text of foreign modules only from their source, and record it and what is looked for."""
+    sys.meta_path.insert(0, Listener(recorder))
     loader: Any = bootstrap.SourceFileLoader
     kept_code: Callable[[Any, str], CodeType] = loader.get_code
 
@@ -722,6 +753,12 @@ def _is_newer(path: str, than: str) -> bool:
         return os.stat(path).st_mtime_ns > os.stat(than).st_ctime_ns
     except OSError:
         return False
+
+
+def _whole(site: str, entry: str) -> str:
+    """An entry of a folder of installed packages that is one package; "" for a folder that may hold parts of many."""
+    folder = os.path.join(site, entry)
+    return "" if os.path.isdir(folder) and not os.path.exists(os.path.join(folder, "__init__.py")) else entry
 
 
 def _forms(path: str | bytes | os.PathLike[Any]) -> set[str]:

@@ -98,6 +98,7 @@ def test_what_cannot_be_compared_later_is_named(
         "import os\nos.environ['MY_FLAG'] = '1'\nos.environ['MY_FLAG']\ndel os.environ['MY_FLAG']\n",
         "import os\ndict(os.environ)\n",
         "open('/proc/self/status').read()\n",
+        "import importlib.metadata\nimportlib.metadata.entry_points(group='x')\n",  # it looks for a file named ""
         "import os\nopen('out', 'a').write('1')\nos.path.getsize('out')\n",  # it begins empty, as nobody read it
         "import os\nos.symlink('one', 'link')\nos.path.lexists('link')\n",
     ],

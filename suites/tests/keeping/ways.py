@@ -91,6 +91,7 @@ class Way:
 
 
 PACKAGE = {"site-packages/lib/__init__.py": "x = 1\n", "site-packages/lib/data.txt": "1\n"}
+FIND = "import importlib.util\nimportlib.util.find_spec('{}')\n"
 WAYS = {
     "the module itself": Way("x = 1\n", write("mine.py", "x = 2\n")),
     "a module beside it": Way("import helper\n", write("helper.py", "x = 2\n")),
@@ -177,6 +178,17 @@ WAYS = {
     "a file that is read and written": Way("open('d', 'r+').read()\n", write("d", "2"), {"d": "1"}),
     "a database": Way("import sqlite3\nsqlite3.connect('d.db').execute('select * from t')\n", table(2), {}, table(1)),
     "a variable, as bytes": Way("import os\nos.environb.get(b'MY_FLAG')\n", variable("MY_FLAG", "2")),
+    "a module that find_spec does not find": Way(FIND.format("helper2"), write("helper2.py", ""), {}),
+    "a package that find_spec does not find": Way(FIND.format("lib"), write("site-packages/lib/__init__.py", ""), {}),
+    "a package that find_spec finds": Way(FIND.format("lib"), remove("site-packages/lib/__init__.py"), PACKAGE),
+    "a package whose version is asked for": Way(
+        "import importlib.metadata\nimportlib.metadata.version('lib')\n",
+        lambda folder, _: (folder / "site-packages/lib-1.dist-info").rename(folder / "site-packages/lib-2.dist-info"),
+        {"site-packages/lib-1.dist-info/METADATA": "Name: lib\nVersion: 1\n"},
+    ),
+    "a module of a package that is read as text": Way(
+        "open('site-packages/lib/__init__.py').read()\n", write("site-packages/lib/__init__.py", "x = 2\n"), PACKAGE
+    ),
     "a variable": Way("import os\nos.environ.get('MY_FLAG')\n", variable("MY_FLAG", "2")),
     "a variable, by os.getenv": Way("import os\nos.getenv('MY_FLAG')\n", variable("MY_FLAG", "2")),
     "a variable, by in": Way("import os\n'MY_FLAG' in os.environ\n", variable("MY_FLAG", "2")),
