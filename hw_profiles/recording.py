@@ -4,7 +4,7 @@ A verdict is true of the code and the data that the process really used. Which o
 the text of a module: imports are computed, files are opened, variables are read. So `install` observes the process from
 its start. An audit hook sees every file that is opened, every folder that is listed, every library that is loaded,
 every process that is started and every connection; `os.environ` records the variables that are read; `os.stat` records
-which files were looked for.
+which files were looked for and where links lead.
 
 What a process has read is a list of *readings*. Each holds what is new since the reading before, so the readings of a
 later verdict begin with those of an earlier one. A module stays imported, so everything that was read before a verdict
@@ -53,10 +53,14 @@ TOOLCHAIN = frozenset(
 """Packages whose processes, connections and listings concern the machine and not the judged code."""
 COMPILES_FILES = "cpp_extension"
 """The module of the toolchain that starts compilers on an author's files. No hook sees what a compiler reads."""
+METADATA = os.path.join("importlib", "metadata")
+"""The module that lists every folder of the import path if a program asks for the version of a package."""
 MACHINE = ("/proc/", "/sys/", "/dev/", "/etc/ld.so")
 """Where files are about the machine. They change at any time, and no gradient with them."""
 SCRATCH = (f"{os.sep}.hypothesis{os.sep}", f"{os.sep}torchinductor_", f"{os.sep}.triton{os.sep}", "__pycache__")
 """Parts of paths at which a framework keeps files of its own."""
+QUESTIONS = frozenset(("exists", "isfile", "isdir", "is_file", "is_dir", "access"))
+"""Functions of Python's library that tell only whether a file is there, and of which kind."""
 ALWAYS = ("sitecustomize", "usercustomize")
 """Modules that Python itself looks for when it starts."""
 LINKS = "GRADGATE_LINKS"
@@ -81,6 +85,7 @@ class Reading:
         lookups: folder -> name of a module -> the entries of the folder that could be this module.
         absent: modules that were looked for, and that no folder of installed packages held.
         probes: path -> whether it existed when this was asked.
+        links: path of a link -> where it led when this was asked.
         listings: folder -> digest of the names in it.
         unrepeatable: why something cannot be compared later, such as a process that was started.
     """
@@ -93,6 +98,7 @@ class Reading:
     lookups: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
     probes: Mapping[str, bool] = field(default_factory=dict)
+    links: Mapping[str, str] = field(default_factory=dict)
     listings: Mapping[str, str] = field(default_factory=dict)
     unrepeatable: tuple[str, ...] = ()
 
@@ -144,6 +150,14 @@ def file_digest(path: str) -> str:
         raise OSError(f"{path} is a pipe or a device")
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest_or_unreadable(path: str) -> str:
+    """The sha256 of a file; "" if there is none, and "unreadable" if it cannot be read."""
+    try:
+        return file_digest(path)
+    except OSError:
+        return "unreadable"
 
 
 def names_in(folder: str) -> list[str]:
@@ -277,14 +291,17 @@ class Recorder:
         self._thread = threading.local()
         self._modules_seen: set[str] = set()
         self._names = dict.fromkeys(ALWAYS)
+        self._wanted: set[str] = set()
         self._judges: dict[str, str] = {}
         self._executed: dict[str, str] = {}
+        self._appended: dict[str, str] = {}
         self._opened: dict[str, tuple[int, ...]] = {}
         self._written: set[str] = set()
         self._packages: dict[str, None] = {}
         self._finders: dict[str, None] = {}
         self._listed: dict[str, None] = {}
         self._probes: dict[str, bool] = {}
+        self._links: dict[str, str] = {}
         self._variables: dict[str, str] = {}
         self._variables_written: set[str] = set()
         self._reasons: dict[str, None] = {}
@@ -320,15 +337,53 @@ class Recorder:
         else:
             self._executed.update(dict.fromkeys(_forms(path), digest(content)))
 
-    def probe(self, path: object, there: bool) -> None:
-        """Record that somebody asked whether a file exists."""
-        if not isinstance(path, str | bytes | os.PathLike):
-            return
+    def look_for(self, module: str, caller: FrameType) -> None:
+        """Record that a module is looked for: by an import, or by `importlib.util.find_spec`, which raises no event."""
         with self.unheard() as first:
-            if first and self.places.owner(sys._getframe(2)) not in {"gradgate", *TOOLCHAIN}:
-                real = os.path.realpath(os.fsdecode(path))
-                if real not in self._written and real not in self._probes and self.places.is_foreign(real):
-                    self._probes[real] = there
+            if first:
+                self._names[module] = None
+                if self._is_authors(caller):
+                    self._wanted.add(module)
+
+    def probe(self, path: object, there: bool, caller: FrameType) -> None:
+        """Record that somebody asked whether a file exists, or for more that `os.stat` tells, such as its size.
+
+        For the second, the file counts as read.
+        """
+        with self.unheard() as first:
+            if not first or not isinstance(path, str | bytes | os.PathLike) or not self._is_authors(caller):
+                return
+            if not os.fsdecode(path):  # "" is never there, and its absolute path is the current folder
+                return
+            real = os.path.realpath(os.fsdecode(path))
+            if real in self._written or not self.places.is_foreign(real):
+                return
+            self._probes.setdefault(real, there)
+            if there and not os.path.isdir(real) and not self._asks_only(caller):
+                self._opened.setdefault(real, _state(real))
+
+    def follow(self, link: object, target: str | bytes, caller: FrameType) -> None:
+        """Record where a link leads, which somebody has asked."""
+        with self.unheard() as first:
+            if not first or not isinstance(link, str | bytes | os.PathLike) or not self._is_authors(caller):
+                return
+            place = os.path.abspath(os.fsdecode(link))
+            if place not in self._written and self.places.is_foreign(place):
+                self._links.setdefault(place, os.fsdecode(target))
+
+    def _is_authors(self, caller: FrameType) -> bool:
+        return self.places.owner(caller) not in {"gradgate", *TOOLCHAIN}
+
+    def _asks_only(self, frame: FrameType | None) -> bool:
+        """Whether a function that only asks for a file's existence is between an author's code and this frame."""
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if not file.startswith("<frozen") and not self.places.is_library(file) and file != __file__:
+                return False
+            if frame.f_code.co_name in QUESTIONS:
+                return True
+            frame = frame.f_back
+        return False
 
     def get_variable(self, name: str, value: str | None) -> None:
         """Record that a variable was read."""
@@ -365,15 +420,31 @@ class Recorder:
         if os.path.basename(real).startswith("<"):  # the name of a text that is in no file, looked up for a traceback
             return
         package = self.places.package(real)
-        if package and not real.endswith((".py", ".pyc")) and ".dist-info" not in package:
+        if package and not real.endswith(".pyc") and ".dist-info" not in package:
             self._packages[package] = None
         if package or not self.places.is_foreign(real):
             return
-        if (isinstance(flags, int) and flags & WRITING) or (isinstance(mode, str) and set(mode) & set("wax+")):
+        flags = flags if isinstance(flags, int) else 0
+        if isinstance(mode, str) and set(mode) & set("wax+"):  # C's own fopen gives a mode alone
+            flags |= os.O_RDWR if "+" in mode else os.O_WRONLY
+            flags |= os.O_TRUNC if set(mode) & set("wx") else 0
+        writes = flags & WRITING
+        if writes and not flags & (os.O_TRUNC | os.O_EXCL) and real not in self._written:
+            self._appended[real] = digest_or_unreadable(real)
+        if real in self._appended and writes != os.O_WRONLY:
+            self._executed.update(dict.fromkeys(_forms(path), self._appended[real]))
+        if writes:
             self._written.add(real)
         elif real not in self._written:
             for form in _forms(path):
                 self._opened.setdefault(form, _state(form))
+
+    def _connect(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """A database of SQLite is opened, in a file or in memory."""
+        path = os.fsdecode(arguments[0]) if isinstance(arguments[0], str | bytes | os.PathLike) else ""
+        path = path.removeprefix("file:").partition("?")[0] if path.startswith("file:") else path
+        if path and path != ":memory:":
+            self._open(event, (path, None, os.O_RDWR))
 
     def _import(self, event: str, arguments: tuple[Any, ...]) -> None:
         """A module is looked for, or a compiled one is loaded from a file."""
@@ -399,6 +470,8 @@ class Recorder:
         caller = _outside(sys._getframe(1))
         if caller is not None and "importlib._bootstrap_external" in caller.f_code.co_filename:
             self._finders[real] = None
+        elif caller is not None and METADATA in caller.f_code.co_filename and real not in self.places.sites:
+            return  # it looks for installed packages; what else comes into this folder, such as a report, is no matter
         elif self.places.owner(caller) not in {"gradgate", *TOOLCHAIN}:
             self._listed[real] = None
 
@@ -426,6 +499,7 @@ class Recorder:
             "lookups": lookups,
             "absent": absent,
             "probes": {path: there for path, there in probes.items() if path not in files},
+            "links": {self.places.shown(link): target for link, target in self._links.items()},
             "listings": listings,
             "unrepeatable": self._reasons,
         }
@@ -496,8 +570,12 @@ class Recorder:
                 searched = [folder for folder in searched if self.places.is_foreign(folder + os.sep)]
             else:
                 searched = foreign
-                if name not in sys.modules and not any(candidates(listed(site), name) for site in self.places.sites):
-                    absent[name] = None
+                if name not in sys.modules:
+                    there = [(site, entry) for site in self.places.sites for entry in candidates(listed(site), name)]
+                    if not there:
+                        absent[name] = None
+                    elif name in self._wanted:  # it was found, and not imported
+                        self._packages.update(dict.fromkeys(entry for place in there if (entry := _whole(*place))))
             for folder in searched:
                 found.setdefault(self.places.shown(folder), {})[last] = candidates(listed(folder), last)
         known: dict[str, Any] = self._reported["lookups"]  # a folder has entries in several readings
@@ -548,6 +626,23 @@ class RecordedEnvironment(os._Environ[str]):
         self.copied = ""
 
 
+class RecordedBytes(os._Environ[bytes]):
+    """`os.environb`, the same variables as bytes."""
+
+    recorder: Recorder
+
+    def __getitem__(self, key: bytes) -> bytes:
+        """The value of a variable.
+
+        Raises:
+            KeyError: it is not set.
+        """
+        if isinstance(key, bytes):
+            value = self._data.get(key)  # type: ignore[attr-defined]
+            self.recorder.get_variable(os.fsdecode(key), None if value is None else os.fsdecode(value))
+        return bytes(super().__getitem__(key))
+
+
 def install() -> Recorder:
     """Record what this process reads from now on. A second call returns the same recorder.
 
@@ -562,10 +657,16 @@ def install() -> Recorder:
         sys.addaudithook(recorder.hear)
         _record_modules(recorder)
         _record_stat(recorder)
-        environment: Any = os.environ
-        environment.recorder = recorder
-        environment.__class__ = RecordedEnvironment
+        for environment, recording in _environments():
+            environment.recorder = recorder
+            environment.__class__ = recording
     return _INSTALLED[0]
+
+
+def _environments() -> Iterator[tuple[Any, type]]:
+    yield os.environ, RecordedEnvironment
+    if os.supports_bytes_environ:
+        yield os.environb, RecordedBytes
 
 
 def recorded() -> Record:
@@ -576,8 +677,20 @@ def recorded() -> Record:
 _INSTALLED: list[Recorder] = []
 
 
+class Listener:
+    """The first finder of every import. It finds nothing, and records what is looked for."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder = recorder
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Record the name."""
+        self.recorder.look_for(name, sys._getframe(1))
+
+
 def _record_modules(recorder: Recorder) -> None:
-    """Take the text of foreign modules only from their source, and record it."""
+    """Take the text of foreign modules only from their source, and record it and what is looked for."""
+    sys.meta_path.insert(0, Listener(recorder))
     loader: Any = bootstrap.SourceFileLoader
     kept_code: Callable[[Any, str], CodeType] = loader.get_code
 
@@ -597,7 +710,7 @@ def _record_modules(recorder: Recorder) -> None:
 
 
 def _record_stat(recorder: Recorder) -> None:
-    """Record for which files `os.stat` is called, and with it `os.path.exists` and all of its kind."""
+    """Record for which files `os.stat`, `os.access` and `os.readlink` are called, and all that calls these."""
     original = os.stat
 
     @functools.wraps(original)
@@ -605,14 +718,33 @@ def _record_stat(recorder: Recorder) -> None:
         try:
             found = original(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
         except (FileNotFoundError, NotADirectoryError):
-            recorder.probe(path, False)
+            recorder.probe(path, False, sys._getframe(1))
             raise
-        recorder.probe(path, True)
+        recorder.probe(path, True, sys._getframe(1))
         return found
 
     for able in (os.supports_dir_fd, os.supports_follow_symlinks, os.supports_fd):
         able.add(recorded_stat)
     os.stat = recorded_stat
+    permitted, led = os.access, os.readlink
+
+    @functools.wraps(permitted)
+    def access(path: Any, mode: int, **more: Any) -> bool:
+        found = permitted(path, mode, **more)
+        recorder.probe(path, found or os.path.exists(path), sys._getframe())
+        return found
+
+    @functools.wraps(led)
+    def readlink(path: Any, *, dir_fd: int | None = None) -> Any:
+        target = led(path, dir_fd=dir_fd)
+        recorder.follow(path, target, sys._getframe(1))
+        return target
+
+    for able in (os.supports_dir_fd, os.supports_effective_ids, os.supports_follow_symlinks):
+        if permitted in able:
+            able.add(access)
+    os.supports_dir_fd.add(readlink)
+    os.access, os.readlink = access, readlink
 
 
 def _is_newer(path: str, than: str) -> bool:
@@ -621,6 +753,12 @@ def _is_newer(path: str, than: str) -> bool:
         return os.stat(path).st_mtime_ns > os.stat(than).st_ctime_ns
     except OSError:
         return False
+
+
+def _whole(site: str, entry: str) -> str:
+    """An entry of a folder of installed packages that is one package; "" for a folder that may hold parts of many."""
+    folder = os.path.join(site, entry)
+    return "" if os.path.isdir(folder) and not os.path.exists(os.path.join(folder, "__init__.py")) else entry
 
 
 def _forms(path: str | bytes | os.PathLike[Any]) -> set[str]:
@@ -670,6 +808,7 @@ _HANDLERS: Mapping[str, Callable[[Recorder, str, tuple[Any, ...]], None]] = {
     "open": Recorder._open,
     "import": Recorder._import,
     "ctypes.dlopen": Recorder._load,
+    "sqlite3.connect": Recorder._connect,
     "os.listdir": Recorder._list,
     "os.scandir": Recorder._list,
     **dict.fromkeys((*PROCESSES, *CONNECTIONS), Recorder._leave),

@@ -165,10 +165,14 @@ def _run(words: Sequence[str], folder: Path) -> int:
     It finds the programs of this environment first. When it is interrupted, what was recorded is judged all the same.
 
     Raises:
-        UsageError: there is no such command.
+        UsageError: there is no such command, or it cannot be started.
     """
     env = folders.environment(folder)
-    process = subprocess.Popen(_program(words, env["PATH"]), env=env)
+    program = _program(words, env["PATH"])
+    try:
+        process = subprocess.Popen(program, env=env)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the command {words[0]!r} cannot be started: {error}") from error
     while True:
         try:
             return process.wait()

@@ -82,10 +82,15 @@ def need_own(path: Path, lists: str = "") -> None:
         lists: what the document lists that will be written, such as ``verdicts``; "" for a page.
 
     Raises:
-        UsageError: somebody else's file is there, or what another command has measured; says which.
+        UsageError: somebody else's file is there, or what another command has measured; or no file can be there.
     """
-    if not path.is_file() or not path.stat().st_size:
-        return
+    try:
+        if path.is_dir():
+            raise UsageError(f"cannot write {path}: it is a folder")
+        if not path.is_file() or not path.stat().st_size:
+            return
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
     if not lists:
         own = _has_mark(path)
     else:

@@ -18,6 +18,7 @@ LISTS = {
     "regimes": "regimes",
     "dtypes": "dtypes",
     "legal": "combinations of the dims that `valid` takes",
+    "accumulates": "dtypes in which it computes narrow sums",
 }
 """Facts that are lists, or dicts of lists, of what is tried; with what their items are in words."""
 LIMITS = {
@@ -25,9 +26,12 @@ LIMITS = {
     "share": "the share of {}",
     "exponent": "the exponent of {}",
     "tolerance": "the tolerance of {}",
+    "error": "the {} error that `approximates` declares",
 }
 """Facts that are bounds: a larger one promises less."""
-SHOWN = ("origin", "inputs", "random", "by_backward", "devices", "laws")
+LEAST = {"order": "the order of convergence"}
+"""Facts of which a smaller one promises less."""
+SHOWN = ("origin", "reference", "inputs", "random", "by_backward", "devices", "laws")
 """Facts of which a change is only shown."""
 MOST = 4096
 """Combinations of sizes up to which it is compared which of them `valid` takes."""
@@ -52,9 +56,12 @@ def facts(method: Method) -> dict[str, Any]:
         },
     }
     pair = registry.load(method.implementation) if registry.origin(method.family) else None
-    if pair is None or not hasattr(pair, "found_at"):
-        return found
-    return found | {
+    return found | of_pair(pair) if hasattr(pair, "found_at") else found
+
+
+def of_pair(pair: Any) -> dict[str, Any]:
+    """The facts that a pair declares besides those of every method, in plain JSON types."""
+    return {
         "dims": {name: list(sizes) for name, sizes in pair.dims.items()},
         "options": {name: _labels(values) for name, values in pair.options.items()},
         "regimes": list(pair.regimes),
@@ -63,6 +70,9 @@ def facts(method: Method) -> dict[str, Any]:
         "random": pair.random,
         "by_backward": pair.by_backward,
         "devices": list(pair.devices),
+        "reference": _named(pair.reference),
+        "accumulates": [pair.accumulates] if pair.accumulates else [],
+        **_approximation(pair.approximates),
     }
 
 
@@ -80,10 +90,10 @@ def narrower(before: Facts, after: Facts) -> Iterator[tuple[str, str]]:
             if gone:
                 more = f" and {len(gone) - 5} more" if len(gone) > 5 else ""
                 yield fact, f"fewer {words.format(name)}: without {', '.join(map(str, gone[:5]))}{more}"
-    for fact, words in LIMITS.items():
+    for fact, words in (LIMITS | LEAST).items():
         old, new = _by_name(before.get(fact)), _by_name(after.get(fact))
-        for name in old.keys() & new.keys():
-            if new[name] > old[name]:
+        for name in sorted(old.keys() & new.keys()):
+            if new[name] < old[name] if fact in LEAST else new[name] > old[name]:
                 yield fact, f"{words.format(name)} is {new[name]:g}, and was {old[name]:g}"
 
 
@@ -98,6 +108,20 @@ def otherwise(before: Facts, after: Facts) -> Iterator[tuple[str, str]]:
 
 def _by_name(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {} if value is None else {"": value}
+
+
+def _approximation(declared: Any) -> dict[str, Any]:
+    """The error, or the order of convergence, that a pair declares. One that declares neither has no error."""
+    if hasattr(declared, "order"):
+        return {"order": declared.order}
+    return {"error": {name: getattr(declared, name, 0.0) for name in ("relative", "absolute")}}
+
+
+def _named(function: Any) -> str:
+    """A function by its name, or by its module and name."""
+    if function is None or isinstance(function, str):
+        return function or "none"
+    return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
 def _labels(values: Any) -> list[str]:

@@ -39,7 +39,11 @@ JUDGING = (
     *sorted({check.place.partition(":")[0] for check in CHECKS.values()}),
 )
 """Modules that judge a claim: the worker, and the parts of pairs and the checks, which are imported by name."""
-NATIVE = ("XLA_", "JAX_", "PYTORCH_", "TORCH", "TF_", "MKL_", "OMP_", "KMP_", "CUDA_", "LD_", "DYLD_", "PYTHON")
+NATIVE = (
+    *("XLA_", "JAX_", "PYTORCH_", "TORCH", "TF_", "MKL_", "OMP_", "KMP_", "CUDA_", "LD_", "DYLD_", "PYTHON"),
+    *("ATEN_", "DNNL_", "ONEDNN_", "OPENBLAS_", "BLIS_", "VECLIB_", "GOTO_", "GOMP_", "NPY_", "TPU_", "LIBTPU_"),
+    *("CUBLAS_", "CUDNN_", "NVIDIA_TF32", "GLIBC_", "MALLOC_"),
+)
 """Prefixes of environment variables that native code or Python itself reads, where no record sees it."""
 JUDGED = ("GRADGATE_ENVIRONMENT",)
 """The hash of the environment in which the gallery judges a library."""

@@ -17,7 +17,7 @@ from gradgate.hw_profiles.recording import (
     Record,
     candidates,
     digest,
-    file_digest,
+    digest_or_unreadable,
     names_in,
     value_digest,
 )
@@ -50,7 +50,7 @@ class Present:
         self._began = time.time_ns()
         self._differences: dict[str, str] = {}
         self._package = functools.cache(self._content)
-        self._file = functools.cache(_file_or_unreadable)
+        self._file = functools.cache(digest_or_unreadable)
         self._names = functools.cache(names_in)
 
     def difference(self, readings: Record, packages: Mapping[str, str]) -> str:
@@ -95,7 +95,7 @@ class Present:
         if known is None:
             total = hashlib.sha256()
             for path, *_ in states:
-                total.update(f"{os.path.relpath(path, place)}\0{_file_or_unreadable(path)}\0".encode())
+                total.update(f"{os.path.relpath(path, place)}\0{digest_or_unreadable(path)}\0".encode())
             known = {"content": total.hexdigest(), "latest": max((state[3] for state in states), default=0)}
             with contextlib.suppress(CannotKeep):  # it is read again next time
                 self._store.put(key, known)
@@ -110,6 +110,9 @@ class Present:
         for path, there in reading.probes.items():
             if os.path.exists(self._full(path)) != there:
                 yield f"{path} {'is gone' if there else 'exists now'}"
+        for link, target in reading.links.items():
+            if _target(self._full(link)) != target:
+                yield f"the link {link} leads elsewhere"
         for folder, listing in reading.listings.items():
             if digest("\0".join(self._names(self._full(folder)))) != listing:
                 yield f"the files in {folder} have changed"
@@ -129,11 +132,12 @@ class Present:
         return os.path.join(self.places.project, path)
 
 
-def _file_or_unreadable(path: str) -> str:
+def _target(link: str) -> str:
+    """Where a link leads; "" if there is none."""
     try:
-        return file_digest(path)
+        return os.readlink(link)
     except OSError:
-        return "unreadable"
+        return ""
 
 
 def _exists(site: str, name: str) -> bool:

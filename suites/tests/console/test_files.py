@@ -69,6 +69,15 @@ def test_what_cannot_be_written_is_wrong_usage(tmp_path: Path, name: str) -> Non
     assert (tmp_path / "file").read_text() == "old"
 
 
+@pytest.mark.parametrize("name", ["folder", "x" * 300])
+@pytest.mark.parametrize("lists", ["", "verdicts"])
+def test_what_can_be_no_file_is_refused_before_a_run_begins(tmp_path: Path, name: str, lists: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(UsageError, match="cannot write"):
+        need_own(tmp_path / name, lists)
+    need_own(tmp_path / "absent", lists)
+
+
 def test_a_write_that_fails_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "v.json"
     write_atomically(path, "old")

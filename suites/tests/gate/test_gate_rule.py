@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import html
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
+from gradgate import Pair, normal, order, within
 from gradgate.suites.commands import gate
 from gradgate.suites.console.plain import one_line
 from gradgate.suites.gate.allow import Entry
 from gradgate.suites.gate.benchmarks import names
 from gradgate.suites.gate.compare import Finding, Half, compare, decisions
+from gradgate.suites.gate.declared import narrower, of_pair, otherwise
 from gradgate.suites.gate.manifest import identity
 from gradgate.suites.gate.output import Document, markdown, text
 from gradgate.suites.imports import Imports, named
@@ -231,6 +234,11 @@ LEGAL = [f'{{"T": {size}}}' for size in (1, 3, 64)]
         ({"legal": LEGAL[:2]}, "narrowed", "f:m:jax:legal", 'without {"T": 64}'),
         ({"kappa": 64.0}, "narrowed", "f:m:jax:kappa", "kappa is 64, and was 16"),
         ({"share": {"residual_bytes": 0.9}}, "narrowed", "f:m:jax:share", "is 0.9, and was 0.1"),
+        ({"accumulates": []}, "narrowed", "f:m:jax:accumulates", "without float32"),
+        ({"error": {"relative": 0.1}}, "narrowed", "f:m:jax:error", "the relative error that `approximates` declares"),
+        ({"order": 1.0}, "narrowed", "f:m:jax:order", "the order of convergence is 1, and was 2"),
+        ({"error": {"relative": 0.0}, "order": 3.0}, "", "", ""),
+        ({"reference": "plain:cube"}, "declared", "f:m:jax:reference", "was plain:square, and is plain:cube"),
         ({"inputs": {"x": "uniform"}}, "declared", "f:m:jax:inputs", "inputs x was normal, and is uniform"),
         ({"origin": "b.py:m"}, "declared", "f:m:jax:origin", "was a.py:m, and is b.py:m"),
         ({"dims": {"T": [1, 3, 64, 128]}, "kappa": 8.0, "share": {"residual_bytes": 0.05}}, "", "", ""),
@@ -247,6 +255,10 @@ def test_a_narrower_declaration_fails_and_another_change_of_it_is_shown(
         "inputs": {"x": "normal"},
         "origin": "a.py:m",
         "share": {"residual_bytes": 0.1},
+        "accumulates": ["float32"],
+        "error": {"relative": 0.01},
+        "order": 2.0,
+        "reference": "plain:square",
     }
     found = compare(declaring(half(cell()), whole), declaring(half(cell()), {**whole, **facts}), (), TODAY)
     assert [(one.kind, one.name) for one in found] == ([(kind, named)] if kind else [])
@@ -255,6 +267,45 @@ def test_a_narrower_declaration_fails_and_another_change_of_it_is_shown(
     again = compare(declaring(half(cell()), whole), declaring(half(cell()), {**whole, **facts}), allowed, TODAY)
     if kind == "narrowed":
         assert [one.kind for one in again] == ["allowed"]
+
+
+WHOLE: dict[str, Any] = {
+    "reference": "plain:square", "inputs": {"x": normal("T")}, "dims": {"T": (1, 3)}, "dtypes": ("float32", "bfloat16"),
+    "options": {"h": (0.4, 0.2, 0.1)}, "accumulates": "float32", "framework": "torch",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fact"),
+    [
+        ({}, {"approximates": within(0.05)}, "error"),
+        ({}, {"approximates": within(absolute=1.0)}, "error"),
+        ({"approximates": within(0.01)}, {"approximates": within(0.05)}, "error"),
+        ({"approximates": within(0.05)}, {}, ""),
+        ({"approximates": order(2, "h")}, {"approximates": order(1, "h")}, "order"),
+        ({"approximates": order(1, "h")}, {"approximates": order(2, "h")}, ""),
+        ({}, {"accumulates": ""}, "accumulates"),
+        ({"accumulates": ""}, {}, ""),
+        ({}, {"reference": "plain:square"}, ""),
+    ],
+)
+def test_whatever_makes_a_pair_promise_less_is_narrower(
+    before: dict[str, Any], after: dict[str, Any], fact: str
+) -> None:
+    old, new = (of_pair(Pair("ops:square", **{**WHOLE, **facts})) for facts in (before, after))
+    assert json.loads(json.dumps(new)) == new
+    assert [name for name, _ in narrower(old, new)] == ([fact] if fact else [])
+
+
+def test_another_reference_is_shown_whichever_way_it_is_declared() -> None:
+    def plain(x: Any) -> Any:
+        return x
+
+    kept = of_pair(Pair("ops:square", **WHOLE))
+    for reference in (plain, None, "plain:cube"):
+        changed = of_pair(Pair("ops:square", **{**WHOLE, "reference": reference}))
+        assert [fact for fact, _ in otherwise(kept, changed)] == ["reference"]
+        assert changed["reference"] == of_pair(Pair("ops:square", **{**WHOLE, "reference": reference}))["reference"]
 
 
 def reached(both: int, every: int) -> dict[str, dict[str, Any]]:

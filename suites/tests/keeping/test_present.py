@@ -98,6 +98,9 @@ def test_what_cannot_be_compared_later_is_named(
         "import os\nos.environ['MY_FLAG'] = '1'\nos.environ['MY_FLAG']\ndel os.environ['MY_FLAG']\n",
         "import os\ndict(os.environ)\n",
         "open('/proc/self/status').read()\n",
+        "import importlib.metadata\nimportlib.metadata.entry_points(group='x')\n",  # it looks for a file named ""
+        "import os\nopen('out', 'a').write('1')\nos.path.getsize('out')\n",  # it begins empty, as nobody read it
+        "import os\nos.symlink('one', 'link')\nos.path.lexists('link')\n",
     ],
 )
 def test_what_a_process_makes_itself_is_not_something_it_has_read(
@@ -109,6 +112,20 @@ def test_what_a_process_makes_itself_is_not_something_it_has_read(
         write(name, "2")(project, monkeypatch)
     monkeypatch.setenv("UNRELATED", "1")
     assert difference(project, record, Present(project, Store()).packages(record)) == ""
+
+
+def test_what_was_in_a_file_before_the_process_added_to_it_is_what_it_read(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("mine.py", "with open('d', 'a') as f:\n    f.write('x')\nopen('d').read()\n")(project, monkeypatch)
+    write("d", "1")(project, monkeypatch)
+    record = read(project)
+    assert difference(project, record, {}) == "d has changed"
+    write("d", "1")(project, monkeypatch)
+    assert difference(project, record, {}) == ""
+    write("mine.py", "with open('d', 'a') as f:\n    f.write('x')\n")(project, monkeypatch)  # as a log does
+    record = read(project)
+    assert difference(project, record, {}) == ""
 
 
 def test_what_a_shell_sets_for_each_command_is_not_read_by_a_loop_over_all_variables(
@@ -186,7 +203,15 @@ def test_what_python_does_before_anything_is_recorded_is_part_of_the_question(
     (project / "src").mkdir()
     monkeypatch.setenv("PYTHONPATH", str(project / "src"))
     seen.append(now())
-    for name in ("TORCHDYNAMO_DISABLE", "XLA_FLAGS", "LD_PRELOAD", "PYTHONOPTIMIZE", "GRADGATE_ENVIRONMENT"):
+    for name in (
+        "TORCHDYNAMO_DISABLE",
+        "XLA_FLAGS",
+        "LD_PRELOAD",
+        "PYTHONOPTIMIZE",
+        "ATEN_CPU_CAPABILITY",
+        "ONEDNN_MAX_CPU_ISA",
+        "GRADGATE_ENVIRONMENT",
+    ):
         monkeypatch.setenv(name, "1")
         seen.append(now())
     assert all(one != other for place, one in enumerate(seen) for other in seen[:place])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sqlite3
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -43,6 +45,27 @@ def variable(name: str, value: str) -> Change:
     return lambda _, patched: patched.setenv(name, value)
 
 
+def led(link: str, to: str) -> Change:
+    """A link comes to lead to another place, or is made."""
+
+    def change(folder: Path, _: pytest.MonkeyPatch | None = None) -> None:
+        (folder / link).unlink(missing_ok=True)
+        (folder / link).symlink_to(to)
+
+    return change
+
+
+def table(number: int) -> Callable[..., None]:
+    """A database of SQLite with one number comes, in place of any other."""
+
+    def change(folder: Path, _: pytest.MonkeyPatch | None = None) -> None:
+        (folder / "d.db").unlink(missing_ok=True)
+        with contextlib.closing(sqlite3.connect(folder / "d.db")) as made, made:
+            made.execute(f"create table t as select {number}")
+
+    return change
+
+
 def zipped(folder: Path, text: str) -> None:
     with zipfile.ZipFile(folder / "code.zip", "w") as archive:
         archive.writestr("inner.py", text)
@@ -68,6 +91,7 @@ class Way:
 
 
 PACKAGE = {"site-packages/lib/__init__.py": "x = 1\n", "site-packages/lib/data.txt": "1\n"}
+FIND = "import importlib.util\nimportlib.util.find_spec('{}')\n"
 WAYS = {
     "the module itself": Way("x = 1\n", write("mine.py", "x = 2\n")),
     "a module beside it": Way("import helper\n", write("helper.py", "x = 2\n")),
@@ -138,9 +162,32 @@ WAYS = {
     "a pattern of files": Way("import glob\nglob.glob('data/*')\n", write("data/2", ""), {"data/1": ""}),
     "a link to other data": Way(
         "open('d').read()\n",
-        lambda folder, _: ((folder / "d").unlink(), (folder / "d").symlink_to("two")),
+        led("d", "two"),
         {"one": "1", "two": "2"},
-        lambda folder: (folder / "d").symlink_to("one"),
+        led("d", "one"),
+    ),
+    "a link that is resolved before it is read": Way(
+        "import pathlib\npathlib.Path('d').resolve().read_text()\n",
+        led("d", "two"),
+        {"one": "1", "two": "2"},
+        led("d", "one"),
+    ),
+    "a link whose target is a name": Way("import os\nos.readlink('d')\n", led("d", "two"), {}, led("d", "one")),
+    "a file whose size is asked for": Way("import os\nos.path.getsize('d')\n", write("d", "22"), {"d": "1"}),
+    "a file that may be read": Way("import os\nos.access('d', os.R_OK)\n", write("d", "1"), {}),
+    "a file that is read and written": Way("open('d', 'r+').read()\n", write("d", "2"), {"d": "1"}),
+    "a database": Way("import sqlite3\nsqlite3.connect('d.db').execute('select * from t')\n", table(2), {}, table(1)),
+    "a variable, as bytes": Way("import os\nos.environb.get(b'MY_FLAG')\n", variable("MY_FLAG", "2")),
+    "a module that find_spec does not find": Way(FIND.format("helper2"), write("helper2.py", ""), {}),
+    "a package that find_spec does not find": Way(FIND.format("lib"), write("site-packages/lib/__init__.py", ""), {}),
+    "a package that find_spec finds": Way(FIND.format("lib"), remove("site-packages/lib/__init__.py"), PACKAGE),
+    "a package whose version is asked for": Way(
+        "import importlib.metadata\nimportlib.metadata.version('lib')\n",
+        lambda folder, _: (folder / "site-packages/lib-1.dist-info").rename(folder / "site-packages/lib-2.dist-info"),
+        {"site-packages/lib-1.dist-info/METADATA": "Name: lib\nVersion: 1\n"},
+    ),
+    "a module of a package that is read as text": Way(
+        "open('site-packages/lib/__init__.py').read()\n", write("site-packages/lib/__init__.py", "x = 2\n"), PACKAGE
     ),
     "a variable": Way("import os\nos.environ.get('MY_FLAG')\n", variable("MY_FLAG", "2")),
     "a variable, by os.getenv": Way("import os\nos.getenv('MY_FLAG')\n", variable("MY_FLAG", "2")),
@@ -167,9 +214,9 @@ WAYS = {
     ),
     "a link to another folder": Way(
         "open('d/x').read()\n",
-        lambda folder, _: ((folder / "d").unlink(), (folder / "d").symlink_to("two")),
+        led("d", "two"),
         {"one/x": "1", "two/x": "2"},
-        lambda folder: (folder / "d").symlink_to("one"),
+        led("d", "one"),
     ),
     "an optional package that is installed": Way(
         "try:\n    import more\nexcept ImportError:\n    pass\n", write("site-packages/more.py", ""), PACKAGE
