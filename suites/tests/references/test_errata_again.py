@@ -301,7 +301,7 @@ def test_a_norm_before_a_half_is_another_function_than_one_after_it() -> None:
 
 
 def test_a_product_of_matrices_adds_as_often_as_it_multiplies() -> None:
-    """Performer §3.4 counts 11·L·s·d² FLOPs: (3 + 8)·d² are the multiplications of a token, and there are as many additions."""
+    """Performer §3.4 counts 11·L·s·d² FLOPs: these are multiplications, and there are as many additions."""
     d, multiplications, additions = 64, 0, 0
     for k, m in [(d, d)] * 3 + [(d, 4 * d), (4 * d, d)]:
         multiplications += k * m
