@@ -7,7 +7,7 @@ kept on disk, so that an interrupted sweep resumes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gradgate.references.bilevel.inner.transformer import SIZES, Size
@@ -48,22 +48,27 @@ def assigned(spec: BilevelSpec, optimisations: str, profile: str) -> Mapping[str
     Raises:
         LookupError: the compiler gives no assignment; the message says why.
     """
+    from gradgate.references.draws import shapes
+
+    return _kept(scale.program(optimisations), (shapes(spec),), spec, profile)
+
+
+def _kept(program: Callable[..., Any], arguments: tuple[Any, ...], spec: BilevelSpec, profile: str) -> dict[str, Any]:
+    """What `assigned` returns, of any program for a problem; kept on disk."""
     from gradgate.hw_profiles import cache as caching
     from gradgate.hw_profiles.compile import PLATFORMS
     from gradgate.hw_profiles.compiler_process import FLAGS
     from gradgate.hw_profiles.fingerprint import compile_fingerprint
     from gradgate.hw_profiles.profile import load
     from gradgate.hw_profiles.traced import trace
-    from gradgate.references.draws import shapes
 
     known = load(profile)
     if known.compiler is None:
         raise LookupError(f"{profile} has no compiler")
-    program, arguments = scale.program(optimisations), (shapes(spec),)
     text = trace(program, arguments).text(PLATFORMS[known.compiler])
     facts = compile_fingerprint(known, FLAGS[known.compiler]) | {"what": "buffer assignment by kind, 2"}
     cache, entry = caching.Cache(), caching.key(text, facts)
-    stored = cache.get(entry)
+    stored: dict[str, Any] | None = cache.get(entry)
     if stored is None:
         found = assignment(program, arguments, profile)
         named = dict.fromkeys(NAMES, 0)
@@ -233,6 +238,37 @@ def live_otherwise(profile: str, optimisations: str, millions: int, how: str, **
     finally:
         jax.clear_caches()
     return float(sum(one.bytes for one in found.live(found.peak))) / GiB
+
+
+def by_listings(profile: str, optimisations: str, millions: int, batch: int, sequence: int) -> float:
+    """GiB of a meta step by Listings 1 and 3 with the layers in a Python loop, as `live` counts them.
+
+    Args:
+        profile, optimisations, millions: as for `rows.hbm`.
+        batch, sequence: B and S, which Tables 2 and 3 do not name.
+
+    Raises:
+        LookupError: the compiler gives no assignment; the message says why.
+
+    Cost: half a minute to two minutes of a core.
+    """
+    from unittest import mock
+
+    import jax
+
+    from gradgate.references.bilevel.inner import transformer
+    from gradgate.references.bilevel.paper import listings
+
+    mixed, remat, save = (sign == "+" for sign in optimisations)
+    spec = scale.configuration(millions, batch=batch, sequence=sequence)
+    given = listings.arguments(millions, spec.layers, sequence, batch)
+    jax.clear_caches()  # JAX keeps what it traced by the function, which looks the same
+    try:
+        with mock.patch.object(transformer, "scan", listings._loop):
+            found = _kept(listings.program(save, mixed, remat), given, spec, profile)
+    finally:
+        jax.clear_caches()
+    return float(found["total"]) / GiB
 
 
 def gain_at(profile: str, millions: int, **fields: Any) -> float:
