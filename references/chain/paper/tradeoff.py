@@ -16,7 +16,7 @@ HERE = "gradgate.references.chain.paper.tradeoff"
 ROWS_HERE = "gradgate.references.chain.paper.rows"
 READ = "§4.1: 'read approximately from the graph'"
 SAME_CHAIN = (
-    "40 and 55 operations: the solver here counts the loss as no stage, and a recorded stage as the input that it keeps. "
+    "40 and 55 operations: the solver here counts the loss as no stage, and a recording as the input that it keeps. "
     "By Alg. 3.4, corrected, it is 31.7%"
 )
 
