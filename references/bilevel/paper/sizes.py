@@ -15,6 +15,7 @@ from gradgate.references.bilevel.paper import scale
 from gradgate.references.bilevel.paper.buffers import Assignment, assignment
 from gradgate.references.bilevel.paper.scale import DEFAULT, MIXFLOW, GiB
 from gradgate.references.bilevel.problem import BilevelSpec
+from gradgate.references.errors import UsageError
 
 DEVICE = {"nvidia-h100": 80, "tpu-v5p": 96}
 """Profile -> GiB of the paper's device (§5.2)."""
@@ -220,6 +221,10 @@ def live_otherwise(profile: str, optimisations: str, millions: int, how: str, **
         profile, optimisations, millions, fields: as for `rows.hbm`.
         how: ``unrolled``: layers run in a Python loop; ``library``: attention is `listings.library_attention`.
 
+    Raises:
+        UsageError: layers are unrolled and rematerialised. The methods' rematerialisation is for layers in a scan: in a
+            loop a compiler merges what runs again with what ran before. `by_listings` measures this.
+
     Cost: one to four minutes of a core with layers unrolled.
     """
     from unittest import mock
@@ -229,6 +234,8 @@ def live_otherwise(profile: str, optimisations: str, millions: int, how: str, **
     from gradgate.references.bilevel.inner import transformer
     from gradgate.references.bilevel.paper import listings
 
+    if how == "unrolled" and optimisations[1] == "+":
+        raise UsageError("rematerialised layers in a loop are measured by by_listings, where no compiler merges them")
     name, other = {"unrolled": ("scan", listings._loop), "library": ("attention", listings.library_attention)}[how]
     spec = scale.configuration(millions, **fields)
     jax.clear_caches()  # JAX keeps what it traced by the function, which looks the same
