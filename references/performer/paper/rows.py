@@ -133,32 +133,6 @@ def torch_step_bytes(method: str, name: str, **options: Any) -> int:
     return peak(chosen, (problem,), leaves([problem.params, problem.data])).total_bytes + moment_bytes(name)
 
 
-def torch_library_bytes(method: str, name: str, **options: Any) -> int:
-    """`torch_step_bytes` with PyTorch's own layer norm and logarithm of a sum of exponentials.
-
-    The problems are written for every framework, operation by operation, and autograd keeps the result of each; these
-    two functions keep their input alone.
-    """
-    from unittest import mock
-
-    import torch
-
-    from gradgate.references.performer import problem
-
-    def norm(self: Any, p: Any, x: Any, place: int) -> Any:
-        width = x.shape[-1:]
-        return torch.nn.functional.layer_norm(x, width, p["norms"][f"gain{place}"], p["norms"][f"shift{place}"])
-
-    def log_sum(backend: str, xp: Any, out: Any) -> Any:
-        return torch.logsumexp(out, dim=-1)
-
-    with (
-        mock.patch.object(problem.PerformerProblem, "_norm", norm),
-        mock.patch.object(problem, "log_sum_exp", log_sum),
-    ):
-        return torch_step_bytes(method, name, **options)
-
-
 def moment_bytes(name: str) -> int:
     """Twice the bytes of the parameters."""
     from gradgate.references.backends import leaves
