@@ -283,6 +283,13 @@ def gain_at(profile: str, millions: int, **fields: Any) -> float:
     return gain_of(scale.configuration(millions, **fields), profile)
 
 
+def total_gain_at(profile: str, millions: int, **fields: Any) -> float:
+    """All bytes of the default over those of mixed mode, by the assignments; arguments as for `gain_at`."""
+    spec = scale.configuration(millions, **fields)
+    default, mixed = (assigned(spec, signs, profile)["total"] for signs in (DEFAULT, MIXFLOW))
+    return float(default / mixed)
+
+
 def named(profile: str, optimisations: str, name: str, millions: int, **fields: Any) -> float:
     """GiB of one kind of buffers that are live at the peak of a meta step.
 
