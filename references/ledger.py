@@ -35,7 +35,7 @@ LONGEST = 12
 NOT_YET = "not covered yet: "
 """The beginning of the reason of a statement that could be measured here, but is not measured yet."""
 NOTE = "note: "
-"""The beginning of the reason of a sentence that claims nothing of this paper: of a textbook, or about other work."""
+"""The beginning of the reason of a sentence that claims nothing of this paper: a setting, or about other work."""
 NO_NUMBER = "without a printed number"
 """In place of a verdict, for figures that the paper only draws, or that are ours."""
 KINDS = ("claim", "figure", "note", "not measurable", "not covered yet")

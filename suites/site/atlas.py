@@ -34,6 +34,8 @@ STANDINGS = {
 """The result for a statement -> heading and class of its colour, findings first."""
 INLINE = 8
 """A statement shows up to this many figures; if it has more, it links to the page of figures."""
+HEADLINES = 4
+"""A headline shows up to this many figures and claims."""
 
 
 def standing(entry: Entry, judged: Mapping[str, Judged]) -> str:
@@ -149,25 +151,46 @@ def paper(one: Ledger, rows: Sequence[Row]) -> str:
 
 
 def _headlines(found: Sequence[tuple[Entry, str]], judged: Mapping[str, Judged], known: Mapping[str, Row]) -> str:
-    """What the abstract promises, as a table: the words, whether they hold, and at which settings they were judged."""
-    told = ["## Headlines\n", "| the abstract says | result | at which settings |", "|---|---|---|"]
+    """What the abstract promises, as a table: the words, whether they hold, and by what, at which settings.
+
+    Sentences of the abstract that claim nothing of this paper, or that cannot be measured here, are left out.
+    """
+    told = ["## Headlines\n", "| the abstract says | result | judged by, at these settings |", "|---|---|---|"]
     for entry, name in found:
-        if not entry.statement.place.startswith("Abstract"):
+        if not entry.statement.place.startswith("Abstract") or name in ("note", "not measurable"):
             continue
         heading, tone = STANDINGS[name]
-        figures = [
-            f"{row.name}: {known[row.key]['ours']:.3g} {row.unit} ({judged[row.key].outcome})"
-            for row in entry.rows
-            if row.key in judged and is_number(known[row.key]["ours"])
+        settings = [
+            *(_in_words(row) for row in _printed_first(entry, known)),
+            *dict.fromkeys(_promise(method, claim) for method, claim in entry.claims),
         ]
-        names = list(dict.fromkeys(f"{method.name}: {claim.name}" for method, claim in entry.claims))
-        settings = figures + ([f"claims {', '.join(names)}"] if names else [])
-        shown = "; ".join(settings[:INLINE]) + (
-            f"; and {len(settings) - INLINE} more" if len(settings) > INLINE else ""
-        )
+        more = f"<br>and {len(settings) - HEADLINES} more below" if len(settings) > HEADLINES else ""
         result = f'<span class="badge {tone}">{html.escape(heading)}</span>'
-        told.append(f"| “{text(entry.statement.words)}” | {result} | {text(shown)} |")
+        shown = "<br>".join(map(text, settings[:HEADLINES]))
+        told.append(f"| “{text(entry.statement.words)}” | {result} | {shown}{more} |")
     return "\n".join(told) + "\n" if len(told) > 3 else ""
+
+
+def _printed_first(entry: Entry, known: Mapping[str, Row]) -> list[Row]:
+    """The measured figures of a statement, those with a printed number first."""
+    rows = [known[row.key] for row in entry.rows if is_number(known.get(row.key, {}).get("ours"))]
+    return sorted(rows, key=lambda row: row["printed"] is None)
+
+
+def _in_words(row: Row) -> str:
+    """A figure in a line: its settings, what is printed and measured, and the verdict if it is not upheld."""
+    settings = ", ".join(str(part) for part in (row["place"], row["series"], row["x"]) if part != "")
+    bound = next((how for how in ("at least ", "at most ") if row["agreement"].startswith(how.strip())), "")
+    printed = f"printed {bound}{row['printed']:.3g}, " if is_number(row["printed"]) else ""
+    verdict = f" ({row['outcome']})" if row["outcome"] not in ("", "upheld") else ""
+    return f"{settings}: {printed}here {row['ours']:.3g} {row['unit']}".rstrip() + verdict
+
+
+def _promise(method: Method, claim: Claim) -> str:
+    """A claim in a line: the method, its sentence, the settings that it is restricted to, and what is refuted."""
+    where = ", ".join(f"{name} {value}" for name, value in claim.where.items())
+    refuted = " (refuted)" if claim.expected == "refuted" else ""
+    return f"{method.name}: {claim.statement}{f' ({where})' if where else ''}{refuted}"
 
 
 def _statement(

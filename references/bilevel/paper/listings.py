@@ -182,11 +182,11 @@ def toy(transformations: int, mixed: bool, remat: bool, fused: bool = False) -> 
     return jax.grad(meta)
 
 
-def arguments(millions: int, layers: int, context: int = 2048) -> tuple[Any, Any, Any]:
+def arguments(millions: int, layers: int, context: int = 2048, batch: int = 4) -> tuple[Any, Any, Any]:
     """Shapes of η, of the tokens and targets of two steps, and of those of the outer loss."""
     size = transformer.SIZES[millions]
     theta = transformer.draws(size.width, size.ffw, size.heads, size.key_size, layers, transformer.VOCABULARY)
-    inner, outer = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((2, 4, context), (4, context)))
+    inner, outer = (jax.ShapeDtypeStruct(shape, jnp.int32) for shape in ((2, batch, context), (batch, context)))
     shapes = tree_map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jnp.float32), theta)
     return shapes, (inner, inner), (outer, outer)
 

@@ -8,12 +8,14 @@ SIZE: dict[Any, str] = {
     "GPU": "with B = 3 and S = 4096 nine of the 16 figures of the GPU come out. Without block rematerialisation, and "
     "without mixed mode, a layer keeps 11 arrays of scores here, by the printed bytes 8; not because of the softmax "
     "(jax.nn.softmax: the same bytes) nor the scan (44M with layers unrolled: 58.7 GiB; both tested, listed below)",
-    "TPU": "with B = 3 and S = 4096, which fit the GPU, -++ and -+- take 7% to 12% more than printed, +-- and +-+ a "
-    "third more, mixed mode with rematerialisation 20% to 26% less. Layers unrolled do not explain it: +++ of 44M then "
-    "takes 34.2 GiB (tested, listed below). Of B = 2 and 3 at 4096, and of 4 at 2048 and 3072, none fits both",
+    "TPU": "with B = 3 and S = 4096, which fit the GPU, one of the 16 figures of the TPU comes out: -++ of 44M by "
+    "Listings 1 and 3 with layers in a Python loop, 34.9 GiB. So written -+- is 6% above the printed, +-- 18% "
+    "above, +-+ 25% below. With layers in a scan -++ and -+- are 7% to 12% above, +-- and +-+ a third, and ++- "
+    "and +++ 20% to 26% below. At B = 4, +++ of 44M takes 13.0 GiB in a scan, as printed, but then -+- takes "
+    "48.3. The paper names neither B nor S, nor how layers run",
     ("GPU", "++-"): "layers run in a scan here, in which a compiler cannot see that the gradient of the step and that "
-    "inside the product are one. With layers unrolled saving gradients matters as printed: 57.4 GiB without at 44M, "
-    "printed are 45.2 (tested, listed below)",
+    "inside the product are one. By Listings 1 and 3 with layers in a Python loop saving gradients matters as printed: "
+    "34.5 GiB without at 44M and 13.4 with, printed are 45.2 and 16.4 (tested, listed below)",
     ("GPU", "+++"): "at 44M it comes out (16.35 GiB, printed 16.4); at 489M 11.7 GiB are missing, 6 arrays like θ. Two "
     "steps more would keep 14.6 GiB more, but then -++ is 7% above the printed (by the static bytes of T = 4)",
 }

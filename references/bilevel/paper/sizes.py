@@ -7,7 +7,7 @@ answered is kept on disk, so that an interrupted sweep resumes.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gradgate.references.bilevel.inner.transformer import SIZES, Size
@@ -15,6 +15,7 @@ from gradgate.references.bilevel.paper import scale
 from gradgate.references.bilevel.paper.buffers import Assignment, assignment
 from gradgate.references.bilevel.paper.scale import DEFAULT, MIXFLOW, GiB
 from gradgate.references.bilevel.problem import BilevelSpec
+from gradgate.references.errors import UsageError
 
 DEVICE = {"nvidia-h100": 80, "tpu-v5p": 96}
 """Profile -> GiB of the paper's device (§5.2)."""
@@ -65,22 +66,27 @@ def assigned(spec: BilevelSpec, optimisations: str, profile: str) -> Mapping[str
     Raises:
         LookupError: the compiler gives no assignment; the message says why.
     """
+    from gradgate.references.draws import shapes
+
+    return _kept(scale.program(optimisations), (shapes(spec),), spec, profile)
+
+
+def _kept(program: Callable[..., Any], arguments: tuple[Any, ...], spec: BilevelSpec, profile: str) -> dict[str, Any]:
+    """What `assigned` returns, of any program for a problem; kept on disk."""
     from gradgate.hw_profiles import cache as caching
     from gradgate.hw_profiles.compile import PLATFORMS
     from gradgate.hw_profiles.compiler_process import FLAGS
     from gradgate.hw_profiles.fingerprint import compile_fingerprint
     from gradgate.hw_profiles.profile import load
     from gradgate.hw_profiles.traced import trace
-    from gradgate.references.draws import shapes
 
     known = load(profile)
     if known.compiler is None:
         raise LookupError(f"{profile} has no compiler")
-    program, arguments = scale.program(optimisations), (shapes(spec),)
     text = trace(program, arguments).text(PLATFORMS[known.compiler])
     facts = compile_fingerprint(known, FLAGS[known.compiler]) | {"what": "buffer assignment by kind, 2"}
     cache, entry = caching.Cache(), caching.key(text, facts)
-    stored = cache.get(entry)
+    stored: dict[str, Any] | None = cache.get(entry)
     if stored is None:
         found = assignment(program, arguments, profile)
         named = dict.fromkeys(NAMES, 0)
@@ -232,6 +238,10 @@ def live_otherwise(profile: str, optimisations: str, millions: int, how: str, **
         profile, optimisations, millions, fields: as for `rows.hbm`.
         how: ``unrolled``: layers run in a Python loop; ``library``: attention is `listings.library_attention`.
 
+    Raises:
+        UsageError: layers are unrolled and rematerialised. The methods' rematerialisation is for layers in a scan: in a
+            loop a compiler merges what runs again with what ran before. `by_listings` measures this.
+
     Cost: one to four minutes of a core with layers unrolled.
     """
     from unittest import mock
@@ -241,6 +251,8 @@ def live_otherwise(profile: str, optimisations: str, millions: int, how: str, **
     from gradgate.references.bilevel.inner import transformer
     from gradgate.references.bilevel.paper import listings
 
+    if how == "unrolled" and optimisations[1] == "+":
+        raise UsageError("rematerialised layers in a loop are measured by by_listings, where no compiler merges them")
     name, other = {"unrolled": ("scan", listings._loop), "library": ("attention", listings.library_attention)}[how]
     spec = scale.configuration(millions, **fields)
     jax.clear_caches()  # JAX keeps what it traced by the function, which looks the same
@@ -252,9 +264,47 @@ def live_otherwise(profile: str, optimisations: str, millions: int, how: str, **
     return float(sum(one.bytes for one in found.live(found.peak))) / GiB
 
 
+def by_listings(profile: str, optimisations: str, millions: int, batch: int, sequence: int) -> float:
+    """GiB of a meta step by Listings 1 and 3 with the layers in a Python loop, as `live` counts them.
+
+    Args:
+        profile, optimisations, millions: as for `rows.hbm`.
+        batch, sequence: B and S, which Tables 2 and 3 do not name.
+
+    Raises:
+        LookupError: the compiler gives no assignment; the message says why.
+
+    Cost: half a minute to two minutes of a core.
+    """
+    from unittest import mock
+
+    import jax
+
+    from gradgate.references.bilevel.inner import transformer
+    from gradgate.references.bilevel.paper import listings
+
+    mixed, remat, save = (sign == "+" for sign in optimisations)
+    spec = scale.configuration(millions, batch=batch, sequence=sequence)
+    given = listings.arguments(millions, spec.layers, sequence, batch)
+    jax.clear_caches()  # JAX keeps what it traced by the function, which looks the same
+    try:
+        with mock.patch.object(transformer, "scan", listings._loop):
+            found = _kept(listings.program(save, mixed, remat), given, spec, profile)
+    finally:
+        jax.clear_caches()
+    return float(found["total"]) / GiB
+
+
 def gain_at(profile: str, millions: int, **fields: Any) -> float:
     """`gain_of` for a model of Table 6, with some fields replaced."""
     return gain_of(scale.configuration(millions, **fields), profile)
+
+
+def total_gain_at(profile: str, millions: int, **fields: Any) -> float:
+    """All bytes of the default over those of mixed mode, by the assignments; arguments as for `gain_at`."""
+    spec = scale.configuration(millions, **fields)
+    default, mixed = (assigned(spec, signs, profile)["total"] for signs in (DEFAULT, MIXFLOW))
+    return float(default / mixed)
 
 
 def named(profile: str, optimisations: str, name: str, millions: int, **fields: Any) -> float:

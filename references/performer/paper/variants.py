@@ -46,6 +46,29 @@ def _methods(framework: str) -> Any:
     return importlib.import_module(f"gradgate.references.performer.in_{framework}.methods")
 
 
+def with_relu(framework: Backend, wrong: float = 0.0) -> float:
+    """`distance` with ReLU in the place of GeLU (§2.2); arguments as there.
+
+    Raises:
+        AssertionError: the loss is that of GeLU, so that nothing was replaced.
+    """
+    from unittest import mock
+
+    from gradgate.references.performer import problem
+
+    def relu(backend: str, gelu: Callable[..., Any], xp: Any, x: Any) -> Any:
+        return xp.where(x > 0, x, xp.zeros_like(x))
+
+    def loss() -> float:
+        given = PerformerSpec(length=LENGTH, layers=3, seed=8).build("numpy")
+        return float(given.loss(given.params))
+
+    with mock.patch.object(problem, "gelu_once", relu):
+        replaced, found = loss(), distance(framework, wrong)
+    assert abs(replaced - loss()) > 1e-3, "ReLU did not take the place of GeLU"
+    return found
+
+
 def shared(framework: Backend, wrong: float = 0.0) -> float:
     """`distance` with one layer's weights in all layers: the sum over layers, and backprop through the copies.
 
@@ -189,6 +212,7 @@ SAID = "§3.1: written as F and G, so that Algorithm 1 applies"
 ROWS = (
     *_distances("§3.1", "gated layers", SAID, "distance", residual="gated"),
     *_distances("§3.1", "shared weights", SAID, "shared"),
+    *_distances("§2.2", "ReLU in the place of GeLU", '"can be easily extended to other modifications"', "with_relu"),
     *_distances("§3.1", "reversible layers", SAID, "distance", residual="reversible"),
     *_distances(
         "§3.4",

@@ -348,3 +348,31 @@ def attention_exponent(profile: str = "cpu") -> float:
             raise LookupError(f"{profile}: {measured.reason}")
         found.append(measured.temp_bytes)
     return math.log(found[1] / found[0], 4)
+
+
+def saving_of_structure(structure: str, length: int, layers: int, profile: str) -> float:
+    """Bytes of backprop over those of adjoint sharding on a model of §3.1, whose B and C are N·P numbers per token.
+
+    Args:
+        structure: that of A, ``unstructured`` or ``diagonal``.
+        length, layers: T and K; P, N are those of §4.5, the batch is 2, in float32.
+        profile: the profile whose compiler is used.
+
+    Raises:
+        LookupError: the compiler gives no bytes; says why.
+
+    Cost: half a minute of a core.
+    """
+    from gradgate.hw_profiles.compile import measure
+    from gradgate.references.draws import shapes
+    from gradgate.references.state_space.in_jax import methods
+    from gradgate.references.state_space.problem import StateSpaceSpec
+
+    spec = StateSpaceSpec(
+        dtype="float32", structure=structure, length=length, layers=layers, state=STATE, width=WIDTH, batch=2
+    )
+    found = [measure(method, (shapes(spec),), profile) for method in (methods.backprop, methods.adjoint_sharding)]
+    backprop, ours = (one.required_bytes for one in found)
+    if backprop is None or ours is None:
+        raise LookupError(f"{profile}: {found[0].reason or found[1].reason}")
+    return backprop / ours

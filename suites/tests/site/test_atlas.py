@@ -64,6 +64,32 @@ def test_every_statement_is_on_its_papers_page_once_and_findings_come_first(fami
     assert len(page.encode()) < 500_000
 
 
+@pytest.mark.parametrize("family", ["bilevel", "chain", "invertible", "performer", "state_space"])
+def test_a_page_begins_with_what_the_abstract_promises_and_what_judges_it(family: str) -> None:
+    found = ledger.of_family(family)
+    page = atlas.paper(found, paper_results.stored(family))
+    lines = page[page.index("## Headlines") : page.index("```{raw}")].splitlines()[4:]
+    cells = [line.split(" | ") for line in lines if line]
+    promised = [entry for entry in found.entries if entry.statement.place.startswith("Abstract")]
+    assert 3 < len(cells) <= len(promised)
+    assert all(len(cell) == 3 and cell[2].strip("| ") for cell in cells)
+    notes = [entry for entry in promised if not (entry.claims or entry.rows)]
+    assert len(cells) == len(promised) - len(notes)
+    assert not any(atlas.text(entry.statement.words) in "".join(lines) for entry in notes)
+
+
+def test_a_headline_says_printed_and_measured_and_what_does_not_agree() -> None:
+    row: dict[str, Any] = {
+        "place": "Abstract", "series": "GPU", "x": "", "unit": "times", "printed": 10.0, "ours": 7.5,
+        "agreement": "at least, within 1%", "outcome": "unexplained",
+    }  # fmt: skip
+    assert atlas._in_words(row) == "Abstract, GPU: printed at least 10, here 7.5 times (unexplained)"
+    alike = row | {"agreement": "equal within 5%", "outcome": "upheld", "x": 8}
+    assert atlas._in_words(alike) == "Abstract, GPU, 8: printed 10, here 7.5 times"
+    ours = row | {"printed": None, "agreement": "", "outcome": ""}
+    assert atlas._in_words(ours) == "Abstract, GPU: here 7.5 times"
+
+
 def test_a_plot_of_ratios_puts_one_in_the_middle() -> None:
     drawn = drawing.ratios(
         [drawing.Mark("a < b", 1.0, "upheld", "equal"), drawing.Mark("c", 4.0, "finding", "off")], ""

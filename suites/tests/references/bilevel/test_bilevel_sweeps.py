@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from gradgate.references.backends import precision
-from gradgate.references.bilevel.paper import buffers, combined, regimes, sample, scale, sizes
+from gradgate.references.bilevel.inner import transformer
+from gradgate.references.bilevel.paper import buffers, combined, listings, regimes, sample, scale, sizes
 from gradgate.references.bilevel.problem import BilevelSpec
+from gradgate.references.errors import UsageError
 
 STACK = "f32[2,32000,512]"
 
@@ -100,3 +102,25 @@ def test_the_settings_of_table_4_are_legal_problems() -> None:
     size = sizes.TABLE_1[106]
     assert sizes.of_size(size, batch=8, steps=8, sequence=8192).width == 640
     assert scale.configuration(278).width == 1024
+
+
+def test_programs_of_the_listings_have_the_sizes_of_the_table_and_layers_in_a_loop(
+    monkeypatch: pytest.MonkeyPatch, jax: Any
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def kept(program: Any, arguments: Any, spec: BilevelSpec, profile: str) -> dict[str, Any]:
+        seen.update(tokens=arguments[1][0].shape, spec=spec, looped=transformer.scan is listings._loop)
+        return {"total": 3 * scale.GiB}
+
+    monkeypatch.setattr(sizes, "_kept", kept)
+    assert sizes.by_listings("tpu-v5p", "-++", 44, batch=3, sequence=4096) == 3
+    assert seen["tokens"] == (2, 3, 4096)
+    assert (seen["spec"].batch, seen["spec"].sequence, seen["spec"].layers) == (3, 4096, 8)
+    assert seen["looped"]
+    assert transformer.scan is not listings._loop
+
+
+def test_layers_that_a_compiler_would_merge_are_refused_in_a_loop() -> None:
+    with pytest.raises(UsageError, match="by_listings"):
+        sizes.live_otherwise("nvidia-h100", "+++", 44, "unrolled")

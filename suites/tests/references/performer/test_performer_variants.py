@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gradgate.references.contract import UsageError
+from gradgate.references.contract import Backend, UsageError
 from gradgate.references.performer.paper import variants
 from gradgate.references.performer.problem import PerformerSpec
 
@@ -15,6 +15,12 @@ from gradgate.references.performer.problem import PerformerSpec
 def test_algorithm_1_runs_other_layers_and_a_wrong_gradient_is_seen(fields: dict[str, Any], torch: Any) -> None:
     assert 0 < variants.distance("torch", **fields) < 1e-10
     assert variants.distance("torch", wrong=1e-4, **fields) > 1e-7
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_algorithm_1_runs_relu_and_a_wrong_gradient_is_seen(framework: Backend, jax: Any, torch: Any) -> None:
+    assert 0 < variants.with_relu(framework) < 1e-10
+    assert variants.with_relu(framework, wrong=1e-4) > 1e-7
 
 
 def test_shared_weights_get_the_sum_over_layers_and_a_share_counted_twice_is_seen(torch: Any) -> None:

@@ -98,3 +98,8 @@ def test_every_cell_of_table_1_has_a_row() -> None:
     places = [row.place for row in rows.PUBLISHED if row.place.startswith("Table 1") and row.printed is not None]
     assert len(places) == 18
     assert len(set(places)) == 6
+
+
+def test_backprop_of_full_maps_keeps_them_and_adjoint_sharding_does_not(jax: Any) -> None:
+    """Of one layer at N = 225 and P = 128 backprop keeps 2·N·P numbers a token, and adjoint sharding N + P."""
+    assert costs.saving_of_structure("diagonal", 200, 1, "cpu") > 10
