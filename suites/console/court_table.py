@@ -37,3 +37,8 @@ def conclude(answers: Sequence[Mapping[str, Any]]) -> None:
     if answers:
         walls = "; ".join(f"{name}: {how}" for name, how in answers[0]["wall"].items())
         out.print(f"wall: {walls}", soft_wrap=True)
+
+
+def resumed(count: int, path: object) -> None:
+    """Say how many answers are taken from a file."""
+    console().print(f"{count} answers are in {one_line(str(path))} and are not judged again", soft_wrap=True)

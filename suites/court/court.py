@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import hashlib
+import importlib.util
 import os
 import sys
 import time
@@ -114,7 +115,7 @@ class Court:
         Raises:
             UsageError: the file cannot be read, or is too large.
         """
-        text, called = _text(candidate, name)
+        text, called = candidate_text(candidate, name)
         began, spent = time.perf_counter(), time.process_time()
         opened: list[Stranger] = []
 
@@ -137,7 +138,7 @@ class Court:
             for one in opened:
                 one.close()
         times = time.perf_counter() - began, time.process_time() - spent
-        return self._answer(called, text, verdicts, failed, opened, times)
+        return self._answer(called, text, function, verdicts, failed, opened, times)
 
     def judge_all(self, candidates: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
         """Judge candidates, and yield each one's answer as soon as it is known."""
@@ -178,6 +179,7 @@ class Court:
         self,
         name: str,
         text: str,
+        function: str,
         verdicts: list[Verdict],
         failed: str,
         opened: list[Stranger],
@@ -200,10 +202,8 @@ class Court:
         first = next((one for one in verdicts if one.verdict in ("refuted", "error")), None)
         counted = [one for one in states if one != "inapplicable"]
         return {
-            "name": name,
-            "digest": hashlib.sha256(text.encode()).hexdigest(),
+            **unanswered(self.target, name, text, function, failed or (first.reason if first else "")),
             "verdict": state,
-            "reason": failed or (first.reason if first else ""),
             "claims": rows,
             "not_judged": dict(self.not_judged),
             "score": {
@@ -245,7 +245,41 @@ def _row(found: Verdict) -> dict[str, Any]:
     }
 
 
-def _text(candidate: str | Path, name: str) -> tuple[str, str]:
+def unanswered(task: str, name: str, text: str, function: str, reason: str) -> dict[str, Any]:
+    """The answer about a candidate of which nothing is known but why."""
+    return {
+        "task": task,
+        "task_digest": task_digest(task),
+        "name": name,
+        "function": function,
+        "digest": hashlib.sha256(text.encode()).hexdigest(),
+        "verdict": "error",
+        "reason": reason,
+        "claims": [],
+        "not_judged": {},
+        "score": {"claims": 0.0, "digits_lost": {}, "resident_bytes": 0, "processor_seconds": 0.0},
+        "counterexample": None,
+        "wall": {},
+        "processes": 0,
+        "calls": 0,
+        "seconds": 0.0,
+    }
+
+
+def task_digest(target: str) -> str:
+    """The sha256 of the file in which a task is declared; "" if there is none. Files that it imports do not count."""
+    place = target.rpartition(":")[0]
+    path = Path(place)
+    if place and not place.endswith(".py"):
+        with contextlib.suppress(ImportError, ValueError):
+            spec = importlib.util.find_spec(place)
+            path = Path(spec.origin if spec and spec.origin else "")
+    with contextlib.suppress(OSError):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return ""
+
+
+def candidate_text(candidate: str | Path, name: str) -> tuple[str, str]:
     """(text, name) of a candidate.
 
     Raises:
@@ -282,8 +316,6 @@ def _hidden(target: str) -> list[str]:
 
 
 def _places(module: str) -> list[str]:
-    import importlib.util
-
     with contextlib.suppress(ImportError, ValueError):
         spec = importlib.util.find_spec(module.partition(".")[0])
         if spec is not None:

@@ -67,7 +67,8 @@ def isolate(limits: dict[str, Any]) -> dict[str, str]:
     """Cut this process off, as far as the system allows; returns what was done, in words: name -> how.
 
     Args:
-        limits: ``bytes`` of memory, seconds of ``processor``, ``folders`` that may be read, a ``scratch`` folder.
+        limits: ``bytes`` of memory, seconds of ``processor``, ``folders`` that may be read, a ``scratch`` folder,
+            over which an empty one in memory is mounted, so nothing on a disk has to be removed.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     done: dict[str, str] = {}
@@ -88,9 +89,8 @@ def isolate(limits: dict[str, Any]) -> dict[str, str]:
         libc.mount(None, b"/", None, 0x44000, None)  # MS_REC | MS_PRIVATE
         if libc.mount(b"proc", b"/proc", b"proc", 14, None) == 0:
             done["proc"] = "a namespace of its own"
-        libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 6, b"size=67108864")
-        if libc.mount(b"tmpfs", limits["scratch"].encode(), b"tmpfs", 6, b"size=67108864") == 0:
-            done["scratch"] = "an empty folder of its own"
+        if libc.mount(b"tmpfs", limits["scratch"].encode(), b"tmpfs", 6, b"size=134217728") == 0:
+            done["scratch"] = "an empty folder of its own, in memory"
             os.chdir(limits["scratch"])
     if landlock(libc, limits["folders"], [limits["scratch"]] if "scratch" in done else []):
         done["files"] = "Landlock"

@@ -26,6 +26,8 @@ HERE = Path(__file__).resolve().parent
 FILES = ("inside.py", "message.py")
 BEHIND = "/court"
 """Where these files are in bubblewrap's file system."""
+SCRATCH = "/dev/shm"
+"""Where a candidate may write: an empty folder in memory is mounted over it, for each process another one."""
 SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime")
 
 
@@ -89,14 +91,13 @@ def _within(path: str, folder: str) -> bool:
     return Path(path).is_relative_to(folder)
 
 
-def command(wall: str, framework: str, control: int, scratch: str, hidden: Sequence[str]) -> list[str]:
+def command(wall: str, framework: str, control: int, hidden: Sequence[str]) -> list[str]:
     """The command that starts `inside` behind a wall.
 
     Args:
         wall: ``bubblewrap`` or ``plain``.
         framework: ``jax`` or ``torch``.
         control: number of the inherited socket.
-        scratch: an empty folder.
         hidden: files and folders that must not be visible, though they may lie among the packages.
     """
     python = [sys.executable, "-I", "-B"]
@@ -112,22 +113,22 @@ def command(wall: str, framework: str, control: int, scratch: str, hidden: Seque
     for path in hidden:
         if any(_within(path, root) for root in roots) and os.path.exists(path):
             words += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
-    words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", scratch, "--chdir", scratch]
+    words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", SCRATCH, "--chdir", SCRATCH]
     for name in FILES:
         words += ["--ro-bind", str(HERE / name), f"{BEHIND}/{name}"]
     return [*words, *python, f"{BEHIND}/{FILES[0]}", str(control), framework]
 
 
-def variables(scratch: str) -> dict[str, str]:
+def variables() -> dict[str, str]:
     """The whole environment of a process behind the wall; nothing of the court's own is passed on."""
     own = {name: value for name, value in environment().items() if "CACHE" not in name and "FAULT" not in name}
     return {
         **own,
         "PATH": "/usr/bin:/bin",
         "LANG": "C.UTF-8",
-        "HOME": scratch,
-        "TMPDIR": scratch,
-        "XDG_CACHE_HOME": scratch,
+        "HOME": SCRATCH,
+        "TMPDIR": SCRATCH,
+        "XDG_CACHE_HOME": SCRATCH,
         "JAX_NUM_CPU_DEVICES": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "XLA_FLAGS": _flags(own["XLA_FLAGS"]),

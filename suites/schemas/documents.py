@@ -691,6 +691,9 @@ class Answer(msgspec.Struct):
     processes: Count
     calls: Count
     seconds: Amount
+    task: Annotated[str, Meta(description="the task's target")] = ""
+    task_digest: Annotated[str, Meta(description="the sha256 of the file in which the task is declared")] = ""
+    function: Annotated[str, Meta(description="the function that was asked for; none: the court's choice")] = ""
 
 
 class Judgement(msgspec.Struct):
