@@ -14,14 +14,17 @@ from gradgate.references.errors import UsageError
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import court_table
 from gradgate.suites.court import wall
+from gradgate.suites.court.benchmarks import of_definition, traces
 from gradgate.suites.court.cases import Case, Settings, answered, cases_of, judge_cases
 from gradgate.suites.workers.worker import environment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate judge``."""
-    parser.add_argument("task", nargs="?", default="", metavar="TASK", help="file.py:name of a gradgate.Pair")
-    parser.add_argument("candidates", nargs="*", type=Path, metavar="CANDIDATE", help="Python files")
+    parser.add_argument(
+        "task", nargs="?", default="", metavar="TASK", help="file.py:name of a Pair, or a definition.json"
+    )
+    parser.add_argument("candidates", nargs="*", type=Path, metavar="CANDIDATE", help="Python files, or JSON")
     parser.add_argument("--cases", type=Path, metavar="FILE", help="in place of both: a file of lines of JSON")
     parser.add_argument("--function", default="", metavar="NAME", help="the candidates' function")
     parser.add_argument("--wall", choices=wall.WALLS, default="auto", help="plain: without bubblewrap (default auto)")
@@ -29,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add(parser, "--jobs", default=1, help="courts at once, each with its own truth (default 1)")
     arguments.add(parser, "--shard", help="judge only the I-th of N shares of the candidates")
     parser.add_argument("--lines", type=Path, metavar="FILE", help="add each answer to this file as a line of JSON")
+    parser.add_argument("--trace", type=Path, metavar="FILE", help="add SOL-ExecBench's traces, as lines of JSON")
     parser.add_argument("--resume", action="store_true", help="judge no candidate again whose answer --lines has")
     arguments.add_json_flag(parser)
 
@@ -55,6 +59,9 @@ def main(chosen: argparse.Namespace) -> int:
         answers[asked[place]] = answer
         if chosen.lines:
             _add_line(chosen.lines, answer)
+        if chosen.trace:
+            for trace in traces(of_definition(Path(chosen.task)), answer, fingerprint()):
+                _add_line(chosen.trace, trace)
         if not chosen.json:
             court_table.show(answer)
     found = [answers[i] for i in sorted(answers)]
@@ -80,6 +87,8 @@ def _cases(chosen: argparse.Namespace) -> list[Case]:
     """
     if bool(chosen.cases) == bool(chosen.task):
         raise UsageError("give a TASK and its candidates, or --cases FILE, and not both")
+    if chosen.trace and not chosen.task.endswith(".json"):
+        raise UsageError("--trace is for a TASK of SOL-ExecBench: the path of its definition.json")
     if chosen.resume and not chosen.lines:
         raise UsageError("--resume needs --lines FILE, in which the answers are")
     if chosen.cases:
@@ -98,7 +107,7 @@ def _cases(chosen: argparse.Namespace) -> list[Case]:
 
 
 def _add_line(path: Path, answer: dict[str, Any]) -> None:
-    """Add an answer as a line of its own, also after a line that a kill cut off."""
+    """Add an answer or a trace as a line of its own, also after a line that a kill cut off."""
     with path.open("a+b") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)

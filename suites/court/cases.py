@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from gradgate.references.errors import UsageError
+from gradgate.references.loading import is_path
 from gradgate.suites.court.court import Court, candidate_text, task_digest, unanswered
 
 DEATHS = 2
@@ -77,7 +78,7 @@ class _Listed(msgspec.Struct, forbid_unknown_fields=True):
 def cases_of(path: Path) -> list[Case]:
     """The cases that a file lists: in each line a JSON object with ``task``, ``candidate``, ``name``, ``function``.
 
-    The last two may be missing. A candidate is the path of a file, relative to the folder of the list.
+    The last two may be missing. Paths, of files of tasks and candidates, are relative to the folder of the list.
 
     Raises:
         UsageError: the file cannot be read, or a line is no such object; says which.
@@ -94,7 +95,8 @@ def cases_of(path: Path) -> list[Case]:
             one = msgspec.json.decode(line, type=_Listed)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise UsageError(f"line {number} of {path} is no case: {error}") from None
-        found.append(Case(one.task, path.parent / one.candidate, one.name or one.candidate, one.function))
+        task = str(path.parent / one.task) if is_path(one.task) or one.task.endswith(".json") else one.task
+        found.append(Case(task, path.parent / one.candidate, one.name or one.candidate, one.function))
     return found
 
 

@@ -376,6 +376,39 @@ def structure(value: Any, leaves: list[Any]) -> Any:
 # ---- serving one candidate
 
 
+def _importable(path: str, text: str) -> None:
+    """Make a further file of a candidate importable, as ``a.b`` if its path is a/b.py."""
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    spec = importlib.util.spec_from_loader(name, _Text(text), is_package=path.endswith("__init__.py"))
+    _Finder.specs[name] = spec
+    if not any(isinstance(one, _Finder) for one in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder:
+    """Finds the further files of a candidate."""
+
+    specs: dict[str, Any] = {}  # noqa: RUF012 - a process has one candidate
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """As `importlib.abc.MetaPathFinder.find_spec`."""
+        return self.specs.get(name)
+
+
+class _Text:
+    """Loads a module from its text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def create_module(self, spec: Any) -> None:
+        """As `importlib.abc.Loader.create_module`."""
+
+    def exec_module(self, module: Any) -> None:
+        """As `importlib.abc.Loader.exec_module`."""
+        exec(compile(self.text, f"{module.__name__}.py", "exec"), module.__dict__)
+
+
 class Served:
     """One candidate: its module, its function, and the passes whose backward may come."""
 
@@ -384,6 +417,7 @@ class Served:
         self.function: Callable[..., Any] | None = None
         self.held: dict[int, Any] = {}
         self.inputs: dict[int, tuple[list[Any], list[Any]]] = {}
+        self.into: list[Any] = []
 
     def answer(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
         """The reply to one request."""
@@ -391,7 +425,13 @@ class Served:
         return what[request["do"]](request, arrays)
 
     def load(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
-        """Run the candidate's text as a module, and find its function."""
+        """Run the candidate's text as a module, and find its function; ``call`` says how it is called.
+
+        Its kind is ``module``: a class, built with ``init``, whose parameters are the first argument; or ``kernel``: a
+        function of arrays and ``scalars`` in an ``order``, of arrays of these ``dtypes``, that may write its outputs.
+        """
+        for path, text in request.get("files", {}).items():
+            _importable(path, text)
         module = types.ModuleType(NAME)
         module.__file__ = f"/{NAME}.py"
         sys.modules[NAME] = module
@@ -406,8 +446,66 @@ class Served:
         found = getattr(module, name, None) if name else None
         if not callable(found):
             raise LookupError(f"it has no function {name or 'at all'}")
+        call = request.get("call") or {}
+        if call.get("kind") == "module":
+            found = self._module(found, call)
+        elif call.get("kind") == "kernel":
+            found = self._kernel(found, call)
         self.function = found
         return {"name": name}, []
+
+    def _module(self, made: Any, call: dict[str, Any]) -> Callable[..., Any]:
+        """A class of modules as a function of parameters and inputs.
+
+        Raises:
+            LookupError: what it makes has other parameters than the task's.
+        """
+        torch = self.framework.torch
+        torch.manual_seed(0)
+        module = made(*call["init"])
+        own = [name for name, leaf in module.named_parameters() if leaf.requires_grad]
+        shapes = dict(call["parameters"])
+        parts = dict(module.named_parameters())
+        # parameters of other names are taken in order, as KernelBench's own check takes them
+        names = dict(zip(shapes, shapes if set(own) == set(shapes) else own, strict=False))
+        if len(own) != len(shapes) or any(list(parts[names[name]].shape) != shapes[name] for name in shapes):
+            has = ", ".join(f"{name} {list(parts[name].shape)}" for name in own)
+            wanted = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            raise LookupError(f"its parameters are {has or 'none'}; the task's are {wanted or 'none'}")
+
+        def run(*arguments: Any) -> Any:
+            given, rest = (arguments[0], arguments[1:]) if shapes else ({}, arguments)
+            like = next(one for one in (*given.values(), *rest) if one.is_floating_point())
+            held = {
+                name: (leaf.to(like.dtype) if leaf.is_floating_point() else leaf).clone()
+                for name, leaf in (*module.named_buffers(), *parts.items())
+                if name not in names.values()
+            }
+            parameters = {names[name]: leaf for name, leaf in given.items()}
+            return torch.func.functional_call(module, {**parameters, **held}, rest)
+
+        return run
+
+    def _kernel(self, function: Callable[..., Any], call: dict[str, Any]) -> Callable[..., Any]:
+        """A function of arrays and numbers in some order; it returns its outputs, or writes into arrays after them."""
+        torch = self.framework.torch
+
+        def run(*arrays: Any, **values: Any) -> Any:
+            cast = (
+                one if one.is_floating_point() else one.to(getattr(torch, dtype))
+                for one, dtype in zip(arrays, call["dtypes"], strict=True)
+            )
+            given = [values[name] if name in call["scalars"] else next(cast) for name in call["order"]]
+            outs = []
+            for shape, dtype in self.into:
+                whole = torch.empty(shape, dtype=getattr(torch, dtype))
+                outs.append(whole.fill_(float("nan") if whole.is_floating_point() else 1))
+            found = function(*given, *outs)
+            found = outs if outs else list(found.values()) if isinstance(found, dict) else found
+            listed = list(found) if isinstance(found, (list, tuple)) else [found]
+            return listed[0] if len(listed) == 1 else tuple(listed)
+
+        return run
 
     def _placed(self, arrays: list[Any], layouts: list[Any]) -> list[Any]:
         return [self.framework.array(one, layout) for one, layout in zip(arrays, layouts, strict=True)]
@@ -420,6 +518,7 @@ class Served:
     def forward(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
         """Run the function on new arrays."""
         assert self.function is not None
+        self.into = request.get("into", [])
         with self._scope(request):
             leaves = self._placed(arrays, request["layouts"])
             before = [self.framework.bytes_of(leaf).numbers for leaf in leaves]

@@ -114,6 +114,8 @@ class Docket:
     def __init__(self, pair: Judged, method: Method) -> None:
         self.pair, self.method = pair, method
         self.family = registry.family(method.family)
+        if pair.benchmark is not None and pair.benchmark.workloads:
+            return  # every claim names its sizes
         self.more = between(pair)
         covering = strategies.covering(self.family, {})
         short = [shape for shape in covering if not strategies.is_long(shape)] or list(covering)
@@ -124,6 +126,9 @@ class Docket:
 
     def problems(self, claim: Claim) -> Iterator[tuple[Spec, dict[str, Any]]]:
         """(Spec, options) for a claim, the smallest first, each under a new seed."""
+        if "fields" in claim.settings:
+            yield self.pair.spec(**claim.settings["fields"], seed=secrets.randbits(62)), {}
+            return
         narrow = claim.settings.get("dtype") in ("bfloat16", "float16")
         shapes = list(self.stress if CHECKS[claim.check].draws == "stress" else self.shapes)
         shapes = shapes[-2:] if narrow else shapes

@@ -131,6 +131,7 @@ def variables() -> dict[str, str]:
         "XDG_CACHE_HOME": SCRATCH,
         "JAX_NUM_CPU_DEVICES": "1",
         "CUDA_VISIBLE_DEVICES": "",
+        "TRITON_INTERPRET": "1",
         "XLA_FLAGS": _flags(own["XLA_FLAGS"]),
     }
 

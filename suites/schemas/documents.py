@@ -673,6 +673,17 @@ class Counterexample(msgspec.Struct):
     noise: Amount | None
 
 
+class Measured(msgspec.Struct):
+    """What was measured at a workload of SOL-ExecBench."""
+
+    max_absolute_error: Amount
+    max_relative_error: Amount
+    has_nan: bool
+    has_inf: bool
+    seconds: Annotated[Amount, Meta(description="of one call, the crossing of the wall included")]
+    reference_seconds: Amount
+
+
 class Answer(msgspec.Struct):
     """What a court says about one candidate."""
 
@@ -694,6 +705,7 @@ class Answer(msgspec.Struct):
     task: Annotated[str, Meta(description="the task's target")] = ""
     task_digest: Annotated[str, Meta(description="the sha256 of the file in which the task is declared")] = ""
     function: Annotated[str, Meta(description="the function that was asked for; none: the court's choice")] = ""
+    measured: Annotated[dict[str, Measured], Meta(description="claim about a workload -> what was measured")] = {}
 
 
 class Judgement(msgspec.Struct):

@@ -20,6 +20,7 @@ from gradgate.references.contract import FRAMEWORKS, installed
 from gradgate.suites.bugs.strangers.exploits import EXPLOITS, JAX, TORCH
 from gradgate.suites.bugs.strangers.of_pairs import heard, tasks
 from gradgate.suites.court import wall
+from gradgate.suites.court.cases import Case, Settings, judge_cases
 from gradgate.suites.court.court import Court
 from gradgate.suites.court.stranger import descendants
 from gradgate.suites.workers.shards import Shard
@@ -36,22 +37,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shard", type=Shard.parse, default=Shard(), metavar="I/N", help="only the I-th of N shares")
     parser.add_argument("--cost", action="store_true", help="what candidates cost, on a machine that does nothing else")
     parser.add_argument("--pairs", action="store_true", help="right candidates and mutants in place of exploits")
+    parser.add_argument("--jobs", type=int, default=1, help="courts at once, for pairs (default 1)")
     parser.add_argument("names", nargs="*", help="exploits, or parts of targets of pairs (default: all)")
     chosen = parser.parse_args(arguments)
     if chosen.cost:
         return 1 if sum(_too_expensive(one, chosen.wall) for one in chosen.framework or FRAMEWORKS) else 0
     before = _entries()
     counts: Counter[str] = Counter()
-    for framework in chosen.framework or FRAMEWORKS:
-        if installed(framework):
-            rows = _pairs if chosen.pairs else _exploits
-            for name, wanted, answer, took in rows(framework, chosen.wall, chosen.names, chosen.shard):
-                state = answer["verdict"]
-                good = state == "upheld" if wanted == "upheld" else state in ("refuted", "error")
-                counts[f"{wanted}: {state}"] += 1
-                counts["unexpected"] += not good
-                mark = "  " if good else "! "
-                print(f"{mark}{name:50}{state:14}{took:6.1f} s  {str(answer['reason'])[:120]}", flush=True)
+    frameworks = [one for one in chosen.framework or FRAMEWORKS if installed(one)]
+    if chosen.pairs:
+        rows = _pairs(frameworks, chosen.wall, chosen.names, chosen.shard, chosen.jobs)
+    else:
+        each = (_exploits(one, chosen.wall, chosen.names, chosen.shard) for one in frameworks)
+        rows = itertools.chain.from_iterable(each)
+    for name, wanted, answer, took in rows:
+        state = answer["verdict"]
+        good = state == "upheld" if wanted == "upheld" else state in ("refuted", "error")
+        counts[f"{wanted}: {state}"] += 1
+        counts["unexpected"] += not good
+        mark = "  " if good else "! "
+        print(f"{mark}{name:50}{state:14}{took:6.1f} s  {str(answer['reason'])[:120]}", flush=True)
     print(", ".join(f"{key} {count}" for key, count in sorted(counts.items())), f"(wall {wall.chosen(chosen.wall)})")
     left = _left(before)
     print(f"left behind: {', '.join(left) or 'nothing'}")
@@ -114,17 +119,15 @@ def _exploits(framework: str, kind: str, names: Sequence[str], shard: Shard) -> 
                 yield f"{framework} {exploit.name}", "refuted", answer, time.perf_counter() - began
 
 
-def _pairs(framework: str, kind: str, names: Sequence[str], shard: Shard) -> Iterator[Row]:
-    every = shard.part((one for place, pair in tasks(framework) for one in heard(place, pair)), lambda one: one.task)
-    for target, group in itertools.groupby(every, key=lambda one: one.task):
-        if names and not any(name in target for name in names):
-            continue
-        with Court(target, wall=kind, seconds=60.0) as court:
-            for one in group:
-                began = time.perf_counter()
-                answer = court.judge(one.text, one.name, one.function)
-                name = f"{target.rpartition('.')[2]} {one.name}"
-                yield name, "upheld" if one.right else "refuted", answer, time.perf_counter() - began
+def _pairs(frameworks: Sequence[str], kind: str, names: Sequence[str], shard: Shard, jobs: int) -> Iterator[Row]:
+    """All right candidates and mutants of pairs, in one call."""
+    every = [one for framework in frameworks for place, pair in tasks(framework) for one in heard(place, pair)]
+    every = [one for one in every if not names or any(name in one.task for name in names)]
+    own = shard.part(every, lambda one: one.task)
+    cases = [Case(one.task, one.text, one.name, one.function) for one in own]
+    for i, answer in judge_cases(cases, Settings(kind, 60.0), jobs):
+        name = f"{own[i].task.rpartition('.')[2]} {own[i].name}"
+        yield name, "upheld" if own[i].right else "refuted", answer, answer["seconds"]
 
 
 if __name__ == "__main__":
