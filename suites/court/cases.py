@@ -95,7 +95,8 @@ def cases_of(path: Path) -> list[Case]:
             one = msgspec.json.decode(line, type=_Listed)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise UsageError(f"line {number} of {path} is no case: {error}") from None
-        task = str(path.parent / one.task) if is_path(one.task) or one.task.endswith(".json") else one.task
+        of_file = one.task.endswith(".json") or is_path(one.task.rpartition(":")[0])
+        task = str(path.parent / one.task) if of_file else one.task
         found.append(Case(task, path.parent / one.candidate, one.name or one.candidate, one.function))
     return found
 

@@ -14,6 +14,7 @@ import array
 import contextlib
 import ctypes
 import gc
+import importlib
 import importlib.util
 import json
 import linecache
@@ -34,23 +35,23 @@ with contextlib.suppress(ImportError):  # a system without it has no wall, and `
     import resource
 
 
-def _beside() -> Any:
-    """`message`: the file beside this one, which is the only other one that is visible behind the wall."""
+def _beside(name: str, room: str) -> Any:
+    """A module of gradgate by its file, which is beside this one behind the wall; no other one is visible there."""
     if __name__ != "__main__":
-        from gradgate.suites.court import message
-
-        return message
-    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "message.py")
-    spec = importlib.util.spec_from_file_location("message", place)
+        return importlib.import_module(f"gradgate.suites.{room}.{name}")
+    here = os.path.dirname(os.path.abspath(__file__))
+    places = (os.path.join(here, f"{name}.py"), os.path.join(os.path.dirname(here), room, f"{name}.py"))
+    spec = importlib.util.spec_from_file_location(name, next(place for place in places if os.path.exists(place)))
     assert spec is not None
     assert spec.loader is not None
     found = importlib.util.module_from_spec(spec)
-    sys.modules["message"] = found
+    sys.modules[name] = found
     spec.loader.exec_module(found)
     return found
 
 
-message: Any = _beside()
+message: Any = _beside("message", "court")
+masks: Any = _beside("masks", "pairs")
 HELD = 64
 """Forward passes whose backward pass may still come."""
 NAME = "candidate"
@@ -511,9 +512,17 @@ class Served:
         return [self.framework.array(one, layout) for one, layout in zip(arrays, layouts, strict=True)]
 
     def _scope(self, request: dict[str, Any]) -> Any:
+        """The scope of a call: the width of JAX's numbers, and random numbers as the reference draws them."""
+        scope = contextlib.ExitStack()
         if isinstance(self.framework, InJax):
-            return self.framework.jax.enable_x64(request["wide"])
-        return contextlib.nullcontext()
+            scope.enter_context(self.framework.jax.enable_x64(request["wide"]))
+            if request.get("alike"):
+                scope.enter_context(masks.alike())
+        elif request.get("seed") is not None:
+            random = self.framework.torch.random
+            scope.enter_context(random.fork_rng(devices=[]))
+            random.default_generator.manual_seed(request["seed"])
+        return scope
 
     def forward(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
         """Run the function on new arrays."""

@@ -105,8 +105,13 @@ class Desk:
         most: int,
         paths: Sequence[str],
         into: Sequence[Any] = (),
+        randomness: Mapping[str, Any] | None = None,
     ) -> Call:
-        """Run the candidate's function on arrays; `into` are shapes and dtypes of outputs that it writes.
+        """Run the candidate's function on arrays.
+
+        Args:
+            into: shapes and dtypes of outputs that it writes.
+            randomness: how it draws random numbers: a ``seed`` in PyTorch, ``alike`` every dtype in JAX.
 
         Raises:
             Fault: it gave no answer. Refuted: its answer is no tree of arrays, or it changed an input.
@@ -121,6 +126,7 @@ class Desk:
             "options": dict(options),
             "wide": wide,
             "into": list(into) if self.writes else [],
+            **(randomness or {}),
         }
         reply, outputs = self.ask(request, arrays, most)
         shape, can, changed = reply.get("tree"), reply.get("differentiable"), reply.get("changed")
@@ -304,7 +310,15 @@ class Judged(Pair):
         names = [paths.get(id(leaf), "") for leaf in flat]
         outputs = sum(math.prod(shape) for shape in self.output_shapes(problem.spec).values())
         told, most = {**shared, **(options or {})}, 32 * outputs + SLACK
-        return Given(tree, flat, names, told, problem.dtype, most, self._into(problem.spec))
+        return Given(
+            tree, flat, names, told, problem.dtype, most, self._into(problem.spec), self._randomness(problem.spec)
+        )
+
+    def _randomness(self, spec: PairSpec) -> dict[str, Any]:
+        """How the candidate has to draw random numbers, so that they are the reference's (`Pair.seeded`)."""
+        if self.where == "torch":
+            return {"seed": spec.seed} if self.random else {}
+        return {"alike": self.random or any(draw.kind == "key" for draw in self.leaves.values())}
 
     def _into(self, spec: PairSpec) -> list[tuple[tuple[int, ...], str]]:
         """Shape and dtype of every output, for a candidate that writes them."""
@@ -322,6 +336,7 @@ class Given:
         dtype: of the problem.
         most: bytes that the reply may have.
         into: shapes and dtypes of the outputs of a task that has nothing but outputs.
+        randomness: how the candidate draws random numbers.
     """
 
     tree: Any
@@ -331,6 +346,7 @@ class Given:
     dtype: str
     most: int
     into: Sequence[Any] = ()
+    randomness: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _errors(found: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -382,7 +398,16 @@ def _torch_call() -> Callable[..., Any]:
             arrays = [torch_bytes(leaf) for leaf in leaves]
             layouts = [_layout(leaf) for leaf in leaves]
             call = desk.forward(
-                given.tree, arrays, layouts, wanted, given.options, True, given.most, given.names, given.into
+                given.tree,
+                arrays,
+                layouts,
+                wanted,
+                given.options,
+                True,
+                given.most,
+                given.names,
+                given.into,
+                given.randomness,
             )
             holder.append(call.tree)
             outputs = tuple(torch_tensor(one) for one in call.outputs)
@@ -464,7 +489,15 @@ def _in_jax(pair: Judged, given: Given, wanted: Sequence[int] = ()) -> tuple[Any
     arrays = [_jax_bytes(leaf) for leaf in given.leaves]
     wide = given.dtype == "float64"
     call = pair.desk.forward(
-        given.tree, arrays, [{} for _ in arrays], list(wanted), given.options, wide, given.most, given.names
+        given.tree,
+        arrays,
+        [{} for _ in arrays],
+        list(wanted),
+        given.options,
+        wide,
+        given.most,
+        given.names,
+        randomness=given.randomness,
     )
     for one in call.outputs:
         if WIDTH[one.dtype] == 8 and not wide:
@@ -510,8 +543,6 @@ def task_of(declared: Pair, name: str = "", benchmark: Benchmark | None = None) 
         raise UsageError(f"{who} is a {type(declared).__name__}; a task is a gradgate.Pair of functions")
     if declared.reference is None:
         raise UsageError(f"{who} has no reference; the truth about a stranger's function needs one")
-    if declared.random:
-        raise UsageError(f"{who} draws random numbers, whose seed a stranger would have to know; give a mask as input")
     if declared.approximates is not None and hasattr(declared.approximates, "option"):
         raise UsageError(f"{who} declares an order of convergence; a court judges functions that are equal to rounding")
     if declared.devices:

@@ -23,7 +23,8 @@ from gradgate.suites.workers.worker import environment
 WALLS = ("auto", "bubblewrap", "plain")
 """``auto`` takes bubblewrap if it works here; ``plain`` never takes it."""
 HERE = Path(__file__).resolve().parent
-FILES = ("inside.py", "message.py")
+FILES = {"inside.py": HERE / "inside.py", "message.py": HERE / "message.py", "masks.py": HERE.parent / "pairs/masks.py"}
+"""What a process behind the wall has of gradgate. None of these files imports anything of it."""
 BEHIND = "/court"
 """Where these files are in bubblewrap's file system."""
 SCRATCH = "/dev/shm"
@@ -102,7 +103,7 @@ def command(wall: str, framework: str, control: int, hidden: Sequence[str]) -> l
     """
     python = [sys.executable, "-I", "-B"]
     if wall == "plain":
-        return [*python, str(HERE / FILES[0]), str(control), framework]
+        return [*python, str(FILES["inside.py"]), str(control), framework]
     roots = folders(framework)
     words = [bubblewrap(), "--unshare-all", "--uid", "1000", "--gid", "1000"]
     words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
@@ -114,9 +115,9 @@ def command(wall: str, framework: str, control: int, hidden: Sequence[str]) -> l
         if any(_within(path, root) for root in roots) and os.path.exists(path):
             words += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
     words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", SCRATCH, "--chdir", SCRATCH]
-    for name in FILES:
-        words += ["--ro-bind", str(HERE / name), f"{BEHIND}/{name}"]
-    return [*words, *python, f"{BEHIND}/{FILES[0]}", str(control), framework]
+    for name, path in FILES.items():
+        words += ["--ro-bind", str(path), f"{BEHIND}/{name}"]
+    return [*words, *python, f"{BEHIND}/inside.py", str(control), framework]
 
 
 def variables() -> dict[str, str]:

@@ -190,7 +190,6 @@ def plain(x: Any, w: Any) -> Any:
 INPUTS = {"x": normal("T"), "w": normal("T")}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no reference": ({"reference": None, "function": plain}, "has no reference"),
-    "random": ({"random": True}, "draws random numbers"),
     "devices": ({"devices": ("interpreter",)}, "declares devices"),
     "an option that is a function": ({"options": {"act": (abs,)}}, "does not cross the wall"),
     "a typed key": ({"inputs": {**INPUTS, "k": key(typed=True)}, "framework": "jax"}, "does not cross the wall"),
@@ -206,6 +205,55 @@ def test_a_pair_that_is_no_task_is_refused_in_words(what: str) -> None:
     assert task_of(Pair(**declared, name="task")).called == "task"
     with pytest.raises(UsageError, match=words):
         task_of(Pair(**{**declared, **changes}, name="task"))
+
+
+DROPPED = {
+    "torch": """
+import torch
+def plain(x, p):
+    return torch.nn.functional.dropout(x, p) * x
+""",
+    "jax": """
+import jax
+def plain(x, key):
+    kept = jax.random.bernoulli(key, 0.75, x.shape)
+    return jax.numpy.where(kept, x * x + jax.random.normal(key, x.shape, x.dtype), 0)
+""",
+}
+"""Functions that draw random numbers."""
+AGAIN = {
+    "torch": "def candidate(x, p):\n    return x * x * torch.empty_like(x).bernoulli_(0.75) / 0.75\n",
+    "jax": "def candidate(x, key):\n    return plain(x, key)\n",
+}
+ANEW = {
+    "torch": "def candidate(x, p):\n    torch.manual_seed(7)\n    return plain(x, float(p))\n",
+    "jax": "def candidate(x, key):\n    return plain(x, jax.random.fold_in(key, 7))\n",
+}
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_candidate_draws_the_random_numbers_of_the_reference(framework: str) -> None:
+    pytest.importorskip(framework)
+    space: dict[str, Any] = {}
+    exec(DROPPED[framework], space)
+    more = {"p": constant(0.25, gradient=False)} if framework == "torch" else {"key": key()}
+    if framework == "torch":
+        plain = space["plain"]
+        space["plain"] = lambda x, p: plain(x, float(p))
+    declared = Pair(
+        None,
+        reference=space["plain"],
+        inputs={"x": normal("T"), **more},
+        dims={"T": (40, 7)},
+        dtypes=("float32",) if framework == "torch" else ("float64", "float32"),
+        random=framework == "torch",
+        name="dropped",
+        framework=framework,
+    )
+    with Court(declared, seconds=PATIENCE[framework]) as court:
+        right = court.judge(DROPPED[framework] + AGAIN[framework])
+        assert right["verdict"] == "upheld", right["reason"]
+        assert court.judge(DROPPED[framework] + ANEW[framework])["verdict"] == "refuted"
 
 
 def test_a_wall_that_is_not_there_is_refused() -> None:
