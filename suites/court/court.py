@@ -17,15 +17,17 @@ from typing import Any
 
 import msgspec
 
-from gradgate.references import registry
+from gradgate.references import oracle, registry
+from gradgate.references.backends import precision
 from gradgate.references.contract import UsageError
 from gradgate.references.loading import load
 from gradgate.suites.court import benchmarks, problems, proxy
 from gradgate.suites.court import wall as walls
 from gradgate.suites.court.benchmarks import Benchmark
 from gradgate.suites.court.stranger import Gone, Nursery, Raised, Stranger
+from gradgate.suites.exact import agreement, balls, truth
 from gradgate.suites.judging.engine import judge_on
-from gradgate.suites.judging.subject import Subject, first_line
+from gradgate.suites.judging.subject import Fault, Refuted, Subject, first_line
 from gradgate.suites.judging.verdict import Task, Verdict, finite
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.workers.worker import environment
@@ -146,10 +148,13 @@ class Court:
             return made
 
         verdicts: list[Verdict] = []
+        hint: dict[str, Any] = {"state": "unknown", "reason": "it was not tried, because another claim failed"}
         failed = ""
         try:
             self.pair.desk.begin(fresh(), fresh, asked.get("writes", False))
             verdicts = list(self._heard())
+            if all(one.verdict in ("upheld", "inapplicable") for one in verdicts):
+                hint = self._in_sixty_digits()
         except Raised as why:
             failed = f"its module raised {why}"
         except Gone as why:
@@ -158,7 +163,7 @@ class Court:
             for one in opened:
                 one.close()
         times = time.perf_counter() - began, time.process_time() - spent
-        return self._answer(called, text, function, verdicts, failed, opened, times)
+        return self._answer(called, text, function, verdicts, failed, opened, times) | {"sixty_digits": hint}
 
     def judge_all(self, candidates: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
         """Judge candidates, and yield each one's answer as soon as it is known."""
@@ -182,6 +187,27 @@ class Court:
                 reason = f"the check cannot judge what it returned: {type(error).__name__}: {first_line(error)}"
                 found = Verdict(task, "error", reason=reason)
             yield found
+
+    def _in_sixty_digits(self) -> dict[str, Any]:
+        """Whether the candidate's formula is the reference's, as its own process says: a hint, and no verdict."""
+        floats = next((one for one in self.claims if one.check == "gradient"), None)
+        if floats is None:
+            return {"state": "unknown", "reason": "the task has outputs alone"}
+        spec, _ = max(self.docket.problems(floats), key=lambda one: (one[0].work() <= truth.AFFORDABLE, one[0].work()))
+        if spec.work() > truth.AFFORDABLE:
+            return {"state": "unknown", "reason": "the problems are too large"}
+        self.pair.desk.claim = "sixty digits"
+        try:
+            problem = oracle.in_widest(spec, self.pair.where, "float64")
+            with precision(self.pair.where, "float64"), balls.digits(balls.DIGITS):
+                got = self.pair.in_sixty_digits(problem)
+                exact = truth.result(spec, self.pair.where, "loss", (), balls.DIGITS, False).values
+                found = agreement.compare(got, exact)
+        except (Fault, Refuted, balls.Unknown, balls.Undecided, agreement.NotFinite) as why:
+            return {"state": "unknown", "reason": str(why)}
+        state = "differs" if found.wrong else "unknown" if found.open else "equal"
+        reason = f"{found.leaf}{found.shown}" if found.wrong else "the balls are too wide" if found.open else ""
+        return {"state": state, "reason": reason, "error": finite(found.error)}
 
     def _smallest(self, task: Task, subject: Subject, found: Verdict) -> Verdict:
         """The verdict on the smallest problem that refutes, of a few."""
@@ -283,6 +309,7 @@ def unanswered(task: str, name: str, text: str, function: str, reason: str) -> d
         "score": {"claims": 0.0, "digits_lost": {}, "resident_bytes": 0, "processor_seconds": 0.0},
         "counterexample": None,
         "measured": {},
+        "sixty_digits": {"state": "unknown", "reason": reason},
         "wall": {},
         "processes": 0,
         "calls": 0,

@@ -51,15 +51,15 @@ COUNTS = {
     },
     "jax": {
         "tree": 2,
-        "outputs": 1,
+        "outputs": 3,
         "gradient": 6,
         "cotangents": 2,
-        "upstream": 1,
+        "upstream": 2,
         "deterministic": 1,
         "pure": 1,
-        "not_finite": 1,
+        "not_finite": 2,
         "stability": 3,
-        "options": 1,
+        "options": 3,
     },
 }
 """Framework -> check -> how many problems judge a claim with it."""
@@ -120,9 +120,24 @@ class Docket:
         covering = strategies.covering(self.family, {})
         short = [shape for shape in covering if not strategies.is_long(shape)] or list(covering)
         self.every = _spread([one for one in self.family.shapes if not strategies.is_long(one)] or short, EVERY)
-        self.shapes = _spread(short, SIZES[pair.where])
+        self.shapes = sorted(self._with_every_option(_spread(short, SIZES[pair.where])), key=self._numbers)
         same = [{**shape, "regime": regime} for shape in self.shapes for regime in pair.regimes]
         self.stress = [shape for shape in same if legal(pair, {**self._usual(), **shape})]
+
+    def _numbers(self, shape: Mapping[str, Any]) -> int:
+        return self.pair.numbers({**self._usual(), **shape})
+
+    def _with_every_option(self, shapes: list[Any]) -> list[Any]:
+        """These shapes, and more, until every value of a shared option is tried where no dim is 0 or 1."""
+        pool = sorted((one for one in self.family.shapes if not strategies.is_long(one)), key=self._numbers)
+        wide = [one for one in pool if not one["regime"] and all(one[dim] > 1 for dim in self.pair.dims)]
+        found = list(shapes)
+        for name, labels in self.pair.shared.items():
+            for label in labels:
+                fitting = [one for one in wide if one[name] == label]
+                if fitting and not any(one in found for one in fitting):
+                    found.append(fitting[0])
+        return found
 
     def problems(self, claim: Claim) -> Iterator[tuple[Spec, dict[str, Any]]]:
         """(Spec, options) for a claim, the smallest first, each under a new seed."""
@@ -141,7 +156,7 @@ class Docket:
         elif CHECKS[claim.check].draws == "stress":
             count = max(count, len(self.pair.regimes))
         picked = [shapes[i % len(shapes)] for i in range(count)] if count > len(shapes) else _spread(shapes, count)
-        for shape in sorted(picked, key=lambda shape: self.pair.numbers({**self._usual(), **shape})):
+        for shape in sorted(picked, key=self._numbers):
             try:
                 spec = self.pair.spec(**{**shape, "seed": secrets.randbits(62)})
             except UsageError:
@@ -166,4 +181,6 @@ class Docket:
 def _spread(items: list[Any], wanted: int) -> list[Any]:
     if wanted >= len(items):
         return items
+    if wanted == 1:
+        return [items[-1]]
     return [items[round(i * (len(items) - 1) / max(1, wanted - 1))] for i in range(wanted)]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import flint
 import numpy as np
 
 from gradgate.references.contract import Tree, UsageError
@@ -22,6 +23,7 @@ from gradgate.suites.court import inside, message
 from gradgate.suites.court.benchmarks import Benchmark
 from gradgate.suites.court.message import Array
 from gradgate.suites.court.stranger import Gone, Raised, Stranger
+from gradgate.suites.exact import balls
 from gradgate.suites.judging.subject import Fault, Refuted
 from gradgate.suites.pairs import functions, trees
 from gradgate.suites.pairs.draws import Draw
@@ -320,6 +322,45 @@ class Judged(Pair):
             return {"seed": spec.seed} if self.random else {}
         return {"alike": self.random or any(draw.kind == "key" for draw in self.leaves.values())}
 
+    def in_sixty_digits(self, problem: PairProblem) -> dict[str, Any]:
+        """Leaf -> balls, of ⟨cotangents, outputs⟩, "", and of the gradients, as the candidate's process says.
+
+        Raises:
+            Fault: it gave no answer; says why.
+        """
+        given = self._given(problem, problem.params, {})
+        wanted = [place for place, name in enumerate(given.names) if name in problem.params]
+        convert, back = (torch_bytes, torch_tensor) if self.where == "torch" else (_jax_bytes, _jax_array)
+        arrays = [convert(leaf) for leaf in given.leaves]
+        layouts: list[dict[str, Any]] = [{} for _ in arrays]
+        call = self.desk.forward(
+            given.tree,
+            arrays,
+            layouts,
+            wanted,
+            given.options,
+            True,
+            given.most,
+            given.names,
+            randomness=given.randomness,
+        )
+        found = inside.filled(call.tree, [back(one) for one in call.outputs])
+        paths = {id(leaf): path for path, leaf in trees.flatten(self.where, found)[0].items()}
+        order: list[Any] = []
+        inside.structure(found, order)
+        cotangents = problem.data["cotangents"]
+        places = [place for place, leaf in enumerate(order) if paths.get(id(leaf)) in cotangents]
+        upstream = [convert(cotangents[paths[id(order[place])]]) for place in places]
+        request = {**call.request, "do": "exact", "layouts": layouts, "places": places}
+        most = (inside.PARTS + 1) * 8 * sum(math.prod(one.shape) for one in arrays) + SLACK
+        _, sent = self.desk.ask(request, [*arrays, *upstream], most)
+        shapes = [(), *(arrays[place].shape for place in wanted)]
+        if [one.shape for one in sent] != [shape for shape in shapes for _ in range(inside.PARTS + 1)]:
+            raise Refuted("the candidate's process sent something else than balls")
+        names = ["", *(given.names[place] for place in wanted)]
+        step = inside.PARTS + 1
+        return {name: _balls(sent[i * step : (i + 1) * step]) for i, name in enumerate(names)}
+
     def _into(self, spec: PairSpec) -> list[tuple[tuple[int, ...], str]]:
         """Shape and dtype of every output, for a candidate that writes them."""
         listed = self.benchmark.outputs if self.benchmark is not None else ()
@@ -522,6 +563,17 @@ def _gradient_in_jax(pair: Judged, problem: PairProblem, given: Given) -> tuple[
     grads = pair.desk.backward(call, places, upstream, [{} for _ in upstream], names)
     got = {name: None if grad.dtype == "none" else _jax_array(grad) for name, grad in zip(names, grads, strict=True)}
     return loss, {path: got.get(path) for path in problem.params}
+
+
+def _balls(sent: Sequence[Array]) -> Any:
+    """Balls from the parts of their midpoints and their radii."""
+    numbers = [np.frombuffer(one.numbers).tolist() for one in sent]
+    found = np.empty(len(numbers[0]), object)
+    with balls.digits(100):
+        for i, (*middle, radius) in enumerate(zip(*numbers, strict=True)):
+            finite = all(map(math.isfinite, (*middle, radius)))
+            found[i] = flint.arb(sum(map(flint.arb, middle)), abs(radius)) if finite else flint.arb.nan()
+    return found.reshape(sent[0].shape)
 
 
 # ---- a task

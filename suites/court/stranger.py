@@ -217,7 +217,15 @@ class Nursery:
             "bytes": limits.memory,
             "processor": limits.processor,
             "scratch": wall.SCRATCH,
-            "folders": [*wall.folders(self.framework), *wall.SYSTEM, "/proc", "/dev", str(wall.HERE), wall.BEHIND],
+            "folders": [
+                *wall.folders(self.framework),
+                *wall.SYSTEM,
+                "/proc",
+                "/dev",
+                str(wall.HERE),
+                str(wall.HERE.parent / "exact"),
+                wall.BEHIND,
+            ],
         }
         socket.send_fds(self.control, [json.dumps(asked).encode()], [theirs.fileno()])
         theirs.close()

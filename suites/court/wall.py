@@ -20,11 +20,31 @@ from pathlib import Path
 from gradgate.references.errors import UsageError, unknown
 from gradgate.suites.workers.worker import environment
 
+
+def _place(name: str) -> Path:
+    """The folder of one of gradgate's packages, which need not lie side by side."""
+    spec = importlib.util.find_spec(f"gradgate.{name}")
+    assert spec is not None
+    return Path((spec.submodule_search_locations or [""])[0])
+
+
 WALLS = ("auto", "bubblewrap", "plain")
 """``auto`` takes bubblewrap if it works here; ``plain`` never takes it."""
 HERE = Path(__file__).resolve().parent
 FILES = {"inside.py": HERE / "inside.py", "message.py": HERE / "message.py", "masks.py": HERE.parent / "pairs/masks.py"}
-"""What a process behind the wall has of gradgate. None of these files imports anything of it."""
+"""What serves a candidate. None of these files imports anything of gradgate."""
+PLACES = {"suites": HERE.parent, **{name: _place(name) for name in ("references", "hw_profiles")}}
+"""Folders of gradgate -> where they are."""
+EVALUATOR = (
+    "suites/__init__.py",
+    "suites/exact",
+    *(f"hw_profiles/{name}.py" for name in ("__init__", "calls")),
+    *(
+        f"references/{name}.py"
+        for name in ("__init__", "backends", "contract", "errors", "law_kinds", "plugged", "torch_ranks", "trial")
+    ),
+)
+"""What evaluates a candidate in sixty digits: it has no task in it. These are paths in gradgate's folder."""
 BEHIND = "/court"
 """Where these files are in bubblewrap's file system."""
 SCRATCH = "/dev/shm"
@@ -117,6 +137,12 @@ def command(wall: str, framework: str, control: int, hidden: Sequence[str]) -> l
     words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", SCRATCH, "--chdir", SCRATCH]
     for name, path in FILES.items():
         words += ["--ro-bind", str(path), f"{BEHIND}/{name}"]
+    for name in EVALUATOR:
+        words += [
+            "--ro-bind",
+            str(PLACES[name.partition("/")[0]] / name.partition("/")[2]),
+            f"{BEHIND}/gradgate/{name}",
+        ]
     return [*words, *python, f"{BEHIND}/inside.py", str(control), framework]
 
 

@@ -684,6 +684,14 @@ class Measured(msgspec.Struct):
     reference_seconds: Amount
 
 
+class Hint(msgspec.Struct):
+    """Whether a candidate's formula is the reference's in sixty digits, as its own process says, which could lie."""
+
+    state: Literal["equal", "differs", "unknown"] = "unknown"
+    reason: str = ""
+    error: Annotated[Amount | None, Meta(description="largest relative distance that the balls allow")] = None
+
+
 class Answer(msgspec.Struct):
     """What a court says about one candidate."""
 
@@ -705,6 +713,7 @@ class Answer(msgspec.Struct):
     task: Annotated[str, Meta(description="the task's target")] = ""
     task_digest: Annotated[str, Meta(description="the sha256 of the file in which the task is declared")] = ""
     function: Annotated[str, Meta(description="the function that was asked for; none: the court's choice")] = ""
+    sixty_digits: Annotated[Hint, Meta(description="a hint, and no verdict")] = msgspec.field(default_factory=Hint)
     measured: Annotated[dict[str, Measured], Meta(description="claim about a workload -> what was measured")] = {}
 
 
