@@ -99,6 +99,35 @@ def test_a_small_error_is_refuted(court: Court) -> None:
     assert rows(court.judge(text))["gradient_float64"] == "refuted"
 
 
+@pytest.mark.parametrize("court", ["torch", "jax"], indirect=True)
+def test_sixty_digits_behind_the_wall_see_what_floats_do_not(court: Court) -> None:
+    """An error of 1e-20 is no fault of the floats; it is seen, and is no verdict."""
+    framework = court.pair.where
+    right = court.judge(RIGHT[framework])
+    assert right["sixty_digits"]["state"] == "equal", right["sixty_digits"]
+    assert right["sixty_digits"]["error"] < 1e-50
+    text = RIGHT[framework].replace("return dy * w", "return (dy + dy * w * 1e-20) * w")
+    assert text != RIGHT[framework]
+    off = court.judge(text)
+    assert off["verdict"] == "upheld", off["reason"]
+    assert off["sixty_digits"]["state"] == "differs"
+    assert off["sixty_digits"]["reason"].startswith("x[")
+
+
+@pytest.mark.parametrize("court", ["torch", "jax"], indirect=True)
+def test_a_lie_about_sixty_digits_is_no_verdict(court: Court) -> None:
+    """A candidate that replaces the evaluator is refuted by the floats, and its hint is not asked for."""
+    framework = court.pair.where
+    lie = f"import gradgate.suites.exact.on_{framework} as evaluator\nevaluator.evaluate = evaluator.trace = None\n"
+    wrong = court.judge(TEXTS[framework] + lie)
+    assert wrong["verdict"] == "refuted"
+    assert wrong["sixty_digits"]["state"] == "unknown"
+    odd = court.judge(RIGHT[framework] + lie)
+    assert odd["verdict"] == "upheld"
+    assert odd["sixty_digits"]["state"] == "unknown"
+    assert "TypeError" in odd["sixty_digits"]["reason"]
+
+
 @pytest.mark.parametrize("exploit", chosen("torch", 10), ids=lambda one: one.name)
 def test_an_exploit_is_not_upheld(exploit: Exploit, torch_court: Court) -> None:
     answer = torch_court.judge(exploit.text("torch"), exploit.name)
