@@ -22,7 +22,6 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
@@ -52,11 +51,11 @@ def _beside(name: str, room: str) -> Any:
 
 message: Any = _beside("message", "court")
 masks: Any = _beside("masks", "pairs")
+landlock: Any = _beside("landlock", "workers")
 HELD = 64
 """Forward passes whose backward pass may still come."""
 NAME = "candidate"
 """Name of the module that a candidate becomes."""
-CLONE = {"mounts": 0x00020000, "ipc": 0x08000000, "user": 0x10000000, "processes": 0x20000000, "network": 0x40000000}
 REQUEST = 1 << 26
 """Most bytes of the text of a request, which holds a candidate's text."""
 
@@ -76,12 +75,9 @@ def isolate(limits: dict[str, Any]) -> dict[str, str]:
     libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS: no program gains rights
     uid, gid = os.geteuid(), os.getegid()
     names = ["user", "processes", "network", "ipc", "mounts"]
-    if libc.unshare(sum(CLONE[name] for name in names)) == 0:
+    if libc.unshare(sum(landlock.CLONE[name] for name in names)) == 0:
         libc.prctl(4, 1, 0, 0, 0)  # only while the files below, which belong to root otherwise, are written
-        with contextlib.suppress(OSError):
-            for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-                with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
-                    file.write(text)
+        landlock.same_user(uid, gid)
         libc.prctl(4, 0, 0, 0, 0)
         child = os.fork()  # only a child is in the new namespace of processes; when it ends, all in it end
         if child:
@@ -93,7 +89,7 @@ def isolate(limits: dict[str, Any]) -> dict[str, str]:
         if libc.mount(b"tmpfs", limits["scratch"].encode(), b"tmpfs", 6, b"size=134217728") == 0:
             done["scratch"] = "an empty folder of its own, in memory"
             os.chdir(limits["scratch"])
-    if landlock(libc, limits["folders"], [limits["scratch"]] if "scratch" in done else []):
+    if landlock.restrict(libc, limits["folders"], [limits["scratch"]] if "scratch" in done else []):
         done["files"] = "Landlock"
     for capability in range(64):
         libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
@@ -120,37 +116,6 @@ def _virtual() -> int:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
-
-
-READ, WRITE = 0b1101, 0b111111111111111
-"""Landlock's rights: execute, read a file, list a folder; and everything up to truncate."""
-
-
-def landlock(libc: ctypes.CDLL, readable: Sequence[str], writable: Sequence[str]) -> bool:
-    """Let this process read these folders and write into those, and nothing else; False if the system has no Landlock.
-
-    Where it can, it also forbids connections over TCP.
-    """
-    create, add, restrict = 444, 445, 446
-    version = libc.syscall(create, None, ctypes.c_size_t(0), 1)
-    if version < 1:
-        return False
-    files = WRITE & ((1 << (13 if version == 1 else 14 if version == 2 else 15)) - 1)
-    rules = (ctypes.c_uint64 * 2)(files, 3 if version >= 4 else 0)
-    made = libc.syscall(create, rules, ctypes.c_size_t(16 if version >= 4 else 8), 0)
-    if made < 0:
-        return False
-    for paths, rights in ((readable, READ), (writable, files), (["/dev/null", "/dev/zero"], 0b110)):
-        for path in paths:
-            with contextlib.suppress(OSError):
-                place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-                allowed = rights if os.path.isdir(path) else rights & 0b100000000000111
-                rule = struct.pack("<Qi", allowed & files, place)
-                libc.syscall(add, made, 1, rule, 0)
-                os.close(place)
-    answer = libc.syscall(restrict, made, 0)
-    os.close(made)
-    return int(answer) == 0
 
 
 # ---- a framework: arrays in and out, forward and backward

@@ -31,7 +31,12 @@ def _place(name: str) -> Path:
 WALLS = ("auto", "bubblewrap", "plain")
 """``auto`` takes bubblewrap if it works here; ``plain`` never takes it."""
 HERE = Path(__file__).resolve().parent
-FILES = {"inside.py": HERE / "inside.py", "message.py": HERE / "message.py", "masks.py": HERE.parent / "pairs/masks.py"}
+FILES = {
+    "inside.py": HERE / "inside.py",
+    "message.py": HERE / "message.py",
+    "masks.py": HERE.parent / "pairs/masks.py",
+    "landlock.py": HERE.parent / "workers/landlock.py",
+}
 """What serves a candidate. None of these files imports anything of gradgate."""
 PLACES = {"suites": HERE.parent, **{name: _place(name) for name in ("references", "hw_profiles")}}
 """Folders of gradgate -> where they are."""
