@@ -295,7 +295,7 @@ def _row(found: Verdict) -> dict[str, Any]:
 
 
 def unanswered(task: str, name: str, text: str, function: str, reason: str) -> dict[str, Any]:
-    """The answer about a candidate of which nothing is known but why."""
+    """The answer about a candidate that was not judged, for this reason."""
     return {
         "task": task,
         "task_digest": task_digest(task),

@@ -153,6 +153,8 @@ class Docket:
                 shapes = self.every
             shapes = shapes if narrow else [*shapes, *self.more]
             count = max(count, len(shapes))
+        elif claim.check == "outputs" and self.pair.shared:
+            count = max(count, len(shapes))  # a value of an option may be wrong in the outputs alone
         elif CHECKS[claim.check].draws == "stress":
             count = max(count, len(self.pair.regimes))
         picked = [shapes[i % len(shapes)] for i in range(count)] if count > len(shapes) else _spread(shapes, count)

@@ -77,7 +77,7 @@ def _too_expensive(framework: str, kind: str) -> bool:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         task = f"gradgate.suites.bugs.strangers.task_{framework}:task"
-        command = [sys.executable, "-c", "import sys; from gradgate.suites.cli import main; sys.exit(main())", "judge", task, path]
+        command = [sys.executable, "-m", "gradgate.suites.cli", "judge", task, path]
         began = time.perf_counter()
         status = subprocess.run([*command, "--wall", kind], stdout=subprocess.DEVNULL, check=False).returncode
         first = time.perf_counter() - began

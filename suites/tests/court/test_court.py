@@ -17,9 +17,11 @@ import msgspec
 import pytest
 
 from gradgate import Court, Pair, UsageError, constant, key, normal
+from gradgate.references import registry
 from gradgate.references.contract import installed
 from gradgate.suites.bugs.strangers.exploits import EXPLOITS, JAX, TORCH, Exploit
 from gradgate.suites.court import wall
+from gradgate.suites.court.problems import Docket
 from gradgate.suites.court.proxy import task_of
 from gradgate.suites.court.stranger import descendants
 from gradgate.suites.schemas import documents
@@ -161,6 +163,40 @@ def test_inputs_are_new_for_every_candidate(torch_court: Court) -> None:
     listed = torch_court.pair.dims
     drawn = [spec for spec, _ in torch_court.docket.problems(claim)]
     assert any(spec.T not in listed["T"] or spec.H not in listed["H"] for spec in drawn)
+
+
+OPTIONED = {
+    "torch": "import torch\ndef plain(x, axis=-1, way='sum'):\n"
+    "    return torch.exp(x).sum(axis) if way == 'sum' else x.mean(axis)\n",
+    "jax": "import jax\ndef plain(x, axis=-1, way='sum'):\n"
+    "    return jax.numpy.exp(x).sum(axis) if way == 'sum' else x.mean(axis)\n",
+}
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_every_value_of_an_option_is_tried_where_no_dim_is_1(framework: str) -> None:
+    """With few shapes, as in JAX, a value that is tried at a size of 1 alone would hide a wrong axis."""
+    pytest.importorskip(framework)
+    space: dict[str, Any] = {}
+    exec(OPTIONED[framework], space)
+    declared = Pair(
+        None,
+        reference=space["plain"],
+        inputs={"x": normal("T H")},
+        dims={"T": (4, 1, 19), "H": (6, 1, 33)},
+        options={"axis": (-1, 0), "way": ("sum", "mean")},
+        name="reduced",
+        framework=framework,
+    )
+    pair = task_of(declared)
+    try:
+        docket = Docket(pair, pair.lowered)
+        for claim in ("outputs", "gradient_float64"):
+            specs = [spec for spec, _ in docket.problems(docket.method.claim(claim))]
+            for name, values in (("axis", {-1, 0}), ("way", {"sum", "mean"})):
+                assert {getattr(spec, name) for spec in specs if spec.T > 1 and spec.H > 1} == values, claim
+    finally:
+        registry.forget(pair.family.name)
 
 
 def test_cotangents_come_after_the_forward_pass(torch_court: Court) -> None:
