@@ -205,6 +205,8 @@ class Court:
                 found = agreement.compare(got, exact)
         except (Fault, Refuted, balls.Unknown, balls.Undecided, agreement.NotFinite) as why:
             return {"state": "unknown", "reason": str(why)}
+        except Exception as error:  # whatever a candidate's process sends, it must not end the court
+            return {"state": "unknown", "reason": f"{type(error).__name__}: {first_line(error)}"}
         state = "differs" if found.wrong else "unknown" if found.open else "equal"
         reason = f"{found.leaf}{found.shown}" if found.wrong else "the balls are too wide" if found.open else ""
         return {"state": state, "reason": reason, "error": finite(found.error)}
