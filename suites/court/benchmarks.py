@@ -395,7 +395,9 @@ def traces(task: Benchmark, answer: Mapping[str, Any], environment: Mapping[str,
     """
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     found = []
-    for row, workload in zip(answer["claims"], task.workloads, strict=False):
+    nothing = {"claim": "", "verdict": answer["verdict"], "reason": answer["reason"]}
+    rows = answer["claims"] or [nothing] * len(task.workloads)  # its module raised, or it is none that runs here
+    for row, workload in zip(rows, task.workloads, strict=True):
         status = _status(row)
         evaluation: dict[str, Any] = {
             "status": status,

@@ -65,6 +65,8 @@ COUNTS = {
 """Framework -> check -> how many problems judge a claim with it."""
 NARROW = 12
 """Problems for a gradient in bfloat16 or float16, where only many together refute."""
+SMALL = 1 << 20
+"""Most numbers in the inputs of a workload in bfloat16 or float16 that is judged on so many problems."""
 BETWEEN = {"torch": 2, "jax": 1}
 """How many sizes that the task does not list are tried, drawn anew for every court."""
 LARGEST = 40
@@ -142,7 +144,10 @@ class Docket:
     def problems(self, claim: Claim) -> Iterator[tuple[Spec, dict[str, Any]]]:
         """(Spec, options) for a claim, the smallest first, each under a new seed."""
         if "fields" in claim.settings:
-            yield self.pair.spec(**claim.settings["fields"], seed=secrets.randbits(62)), {}
+            fields = claim.settings["fields"]
+            many = claim.settings["widest"] in ("bfloat16", "float16") and self._numbers(fields) <= SMALL
+            for _ in range(NARROW if many else 1):
+                yield self.pair.spec(**fields, seed=secrets.randbits(62)), {}
             return
         narrow = claim.settings.get("dtype") in ("bfloat16", "float16")
         shapes = list(self.stress if CHECKS[claim.check].draws == "stress" else self.shapes)

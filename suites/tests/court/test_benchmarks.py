@@ -74,7 +74,12 @@ MODELS: dict[str, tuple[str, str, str, str]] = {
     "names of its own": ("self.linear", "self.projection", "upheld", ""),
     "a term is dropped": ("- r**3 * x * (g * x).mean(-1, keepdim=True)", "", "refuted", "wrong gradient"),
     "a parameter gets no gradient": ("(dy * x * r).sum(0), None", "None, None", "refuted", "parameters.gain"),
-    "another shape": ("nn.Linear(width, 5)", "nn.Linear(width, 6)", "error", "the task's are linear.weight [5, 8]"),
+    "another shape": (
+        "nn.Linear(width, 5)",
+        "nn.Linear(width, 6)",
+        "error",
+        "the task's are gain [5], linear.weight [5, 8]",
+    ),
     "no such class": ("class ModelNew", "class Other", "error", "no function ModelNew"),
 }
 """Answer -> (text, what takes its place, verdict, part of the reason)."""
@@ -146,7 +151,7 @@ KINDS = {
 }
 WORKLOADS = [
     {"uuid": "small", "axes": {"M": 3}, "inputs": KINDS},
-    {"uuid": "large", "axes": {"M": 9}, "inputs": {**KINDS, "eps": {"type": "scalar", "value": 1e-2}}},
+    {"uuid": "large", "axes": {"M": 9}, "inputs": {**KINDS, "eps": {"type": "scalar", "value": 1.0}}},
     {"uuid": "huge", "axes": {"M": 100000}, "inputs": KINDS},
     {"uuid": "stored", "axes": {"M": 3}, "inputs": {**KINDS, "table": {"type": "safetensors", "path": "a"}}},
 ]
@@ -183,13 +188,14 @@ def solution(text: str, writes: bool, **spec: Any) -> str:
 SOLUTIONS: dict[str, tuple[str, list[str]]] = {
     "writes": (solution(WRITES, True), ["PASSED", "PASSED"]),
     "returns": (solution(RETURNS, False), ["PASSED", "PASSED"]),
-    "1% off": (
-        solution(WRITES.replace("(x)", "(x)").replace("wide * inv", "1.01 * wide * inv"), True),
+    "5% off": (
+        solution(WRITES.replace("wide * inv", "1.05 * wide * inv"), True),
         ["INCORRECT_NUMERICAL"] * 2,
     ),
     "right at one scalar": (solution(WRITES.replace("+ eps", "+ 1e-6"), True), ["PASSED", "INCORRECT_NUMERICAL"]),
     "writes no second output": (solution(WRITES.replace("sums.copy_", "print"), True), ["INCORRECT_NUMERICAL"] * 2),
     "another shape": (solution(RETURNS.replace("return y", "return y[:1]"), False), ["INCORRECT_SHAPE"] * 2),
+    "raises when it is loaded": (solution("raise ValueError(3)\n" + WRITES, True), ["RUNTIME_ERROR"] * 2),
     "raises": (solution(WRITES.replace("wide = x", "wide = z"), True), ["RUNTIME_ERROR"] * 2),
 }
 
