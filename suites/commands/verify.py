@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import platformdirs
 
 from gradgate.hw_profiles import profile as hardware
 from gradgate.hw_profiles.fingerprint import fingerprint
@@ -30,6 +38,7 @@ from gradgate.suites.keeping.verdicts import Verdicts
 from gradgate.suites.settings import Settings
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.shards import cost
+from gradgate.suites.workers.start import WALL
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 COMPILING = 0.75
@@ -60,6 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "exit with 2 if fewer percent of the decisions of pairs went both ways (default: fail_under of the settings)"
     )
     parser.add_argument("--fail-under", type=arguments.percentage, metavar="N", help=under)
+    wall = "cut the methods off from the network, and let them write into temporary folders and caches alone (Linux)"
+    parser.add_argument("--wall", action="store_true", help=wall)
     arguments.add(parser, "--shard", "--scheduler")
     arguments.add(parser, "--json", help="write the verdicts here, as they come")
     arguments.add(parser, "--report", help="write index.html, verdicts.json, junit.xml and failures.sarif here")
@@ -92,7 +103,8 @@ def main(chosen: argparse.Namespace) -> int:
     if chosen.fail_under is None:
         chosen.fail_under = settings.fail_under
     kept = Verdicts(run, Keys(Path.cwd(), settings.depends), fresh=chosen.fresh)
-    with Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor, kept.keys.parsing():
+    walled = _wall() if chosen.wall else contextlib.nullcontext()
+    with walled, Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor, kept.keys.parsing():
         every = _tasks(chosen, supervisor, kept)
         tasks = chosen.shard.part(every, lambda task: task.owner, lambda task: cost(task.framework))
         if chosen.spec:
@@ -104,6 +116,29 @@ def main(chosen: argparse.Namespace) -> int:
         with cluster.judges(chosen.scheduler, supervisor) as judges:
             _judge(chosen, judges, judged, kept)
     return _end(chosen, judged, kept)
+
+
+@contextlib.contextmanager
+def _wall() -> Iterator[None]:
+    """The scope in which every worker that starts cuts itself off (`landlock.enter`).
+
+    Raises:
+        UsageError: this system offers no such wall.
+    """
+    caches = [platformdirs.user_cache_dir("gradgate"), os.environ.get("GRADGATE_CACHE", "")]
+    for path in filter(None, caches):
+        os.makedirs(path, exist_ok=True)
+    writable = os.pathsep.join(filter(None, [tempfile.gettempdir(), "/dev/shm", *caches]))
+    tried = "import sys; from gradgate.suites.workers import landlock; sys.exit(not landlock.enter(sys.argv[1:]))"
+    if subprocess.run(
+        [sys.executable, "-c", tried, tempfile.gettempdir()], capture_output=True, check=False
+    ).returncode:
+        raise UsageError("--wall needs Linux with Landlock, and namespaces for everybody; use a container in its place")
+    os.environ[WALL] = writable
+    try:
+        yield
+    finally:
+        del os.environ[WALL]
 
 
 def _end(chosen: argparse.Namespace, judged: _Judged, kept: Verdicts) -> int:

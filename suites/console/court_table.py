@@ -23,6 +23,9 @@ def show(answer: Mapping[str, Any]) -> None:
     out.print(Text(f"{state:12}", style=STYLES[state]), Text(said), sep="", soft_wrap=True)
     if answer["reason"]:
         out.print(f"             {one_line(answer['reason'])}", soft_wrap=True)
+    hint = answer["sixty_digits"]
+    if hint["state"] == "differs":
+        out.print(f"             in sixty digits it differs: {one_line(hint['reason'])}", soft_wrap=True)
     found = answer["counterexample"]
     if found:
         sizes = " ".join(f"{name}={value!r}" for name, value in {**found["spec"], **found["options"]}.items())
@@ -34,6 +37,12 @@ def conclude(answers: Sequence[Mapping[str, Any]]) -> None:
     out = console()
     counts = Counter(answer["verdict"] for answer in answers)
     out.print(", ".join(f"{count} {state}" for state, count in counts.items()), soft_wrap=True)
-    if answers:
-        walls = "; ".join(f"{name}: {how}" for name, how in answers[0]["wall"].items())
+    wall = next((answer["wall"] for answer in answers if answer["wall"]), None)
+    if wall:
+        walls = "; ".join(f"{name}: {how}" for name, how in wall.items())
         out.print(f"wall: {walls}", soft_wrap=True)
+
+
+def resumed(count: int, path: object) -> None:
+    """Say how many answers are taken from a file."""
+    console().print(f"{count} answers are in {one_line(str(path))} and are not judged again", soft_wrap=True)

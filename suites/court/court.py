@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import hashlib
+import importlib.util
 import os
 import sys
 import time
@@ -13,14 +15,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from gradgate.references import registry
+import msgspec
+
+from gradgate.references import oracle, registry
+from gradgate.references.backends import precision
 from gradgate.references.contract import UsageError
 from gradgate.references.loading import load
-from gradgate.suites.court import problems, proxy
+from gradgate.suites.court import benchmarks, problems, proxy
 from gradgate.suites.court import wall as walls
+from gradgate.suites.court.benchmarks import Benchmark
 from gradgate.suites.court.stranger import Gone, Nursery, Raised, Stranger
 from gradgate.suites.engine.given import judge_on
-from gradgate.suites.judging.subject import Subject, first_line
+from gradgate.suites.exact import agreement, balls, truth
+from gradgate.suites.judging.subject import Fault, Refuted, Subject, first_line
 from gradgate.suites.judging.verdict import Task, Verdict, finite
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.workers.worker import environment
@@ -69,20 +76,30 @@ class Court:
         self.limits = walls.Limits(seconds=seconds, memory=memory, processor=int(6 * seconds) + 1)
         if "jax" not in sys.modules:  # the reference rounds as the candidate does only if XLA has the same flags
             os.environ["XLA_FLAGS"] = environment()["XLA_FLAGS"]
-        declared = load(task) if isinstance(task, str) else task
-        if not isinstance(declared, Pair):
-            raise UsageError(f"{self.target} is a {type(declared).__name__}; a task is a gradgate.Pair")
-        self.pair = proxy.task_of(declared, self.target.rpartition(":")[2])
+        declared = _declared(task) if isinstance(task, str) else task
+        self.benchmark = declared if isinstance(declared, Benchmark) else None
+        pair = self.benchmark.pair if self.benchmark else declared
+        if not isinstance(pair, Pair):
+            raise UsageError(
+                f"{self.target} is a {type(declared).__name__}; a task is a gradgate.Pair, a class of KernelBench, or "
+                "a definition of SOL-ExecBench"
+            )
+        self.pair = proxy.task_of(pair, pair.name or self.target.rpartition(":")[2], self.benchmark)
         self.nursery = Nursery(self.pair.where, self.kind, _hidden(self.target))
         self._dumpable = _set_dumpable(0)
         try:
             self.nursery.start()  # it imports the framework while this process prepares the truth
             self.method = self.pair.lowered
+            if self.benchmark and self.benchmark.workloads:
+                claims, dtypes = tuple(self.benchmark.claims()), self.pair.dtypes[-1:]
+                self.method = dataclasses.replace(self.method, claims=claims, dtypes=dtypes)
             self.docket = problems.Docket(self.pair, self.method)
         except BaseException:
             self.close()
             raise
         self.claims, self.not_judged = problems.judged(self.method)
+        if self.benchmark:
+            self.not_judged |= self.benchmark.left_out
 
     def __enter__(self) -> Court:
         return self
@@ -114,21 +131,30 @@ class Court:
         Raises:
             UsageError: the file cannot be read, or is too large.
         """
-        text, called = _text(candidate, name)
+        text, called = candidate_text(candidate, name)
+        asked = _asked(text, function or (self.benchmark.function if self.benchmark else ""))
+        if "reason" in asked:
+            return unanswered(self.target, called, text, function, asked["reason"])
+        called = name or asked.get("solution", called)
+        if self.benchmark:
+            asked["call"] = self.benchmark.call
         began, spent = time.perf_counter(), time.process_time()
         opened: list[Stranger] = []
 
         def fresh() -> Stranger:
             made = self.nursery.stranger(self.limits)
             opened.append(made)
-            made.ask({"do": "load", "text": text, "name": function}, (), 0)
+            made.ask({**asked, "do": "load"}, (), 0)
             return made
 
         verdicts: list[Verdict] = []
+        hint: dict[str, Any] = {"state": "unknown", "reason": "it was not tried, because another claim failed"}
         failed = ""
         try:
-            self.pair.desk.begin(fresh(), fresh)
+            self.pair.desk.begin(fresh(), fresh, asked.get("writes", False))
             verdicts = list(self._heard())
+            if all(one.verdict in ("upheld", "inapplicable") for one in verdicts):
+                hint = self._in_sixty_digits()
         except Raised as why:
             failed = f"its module raised {why}"
         except Gone as why:
@@ -137,7 +163,7 @@ class Court:
             for one in opened:
                 one.close()
         times = time.perf_counter() - began, time.process_time() - spent
-        return self._answer(called, text, verdicts, failed, opened, times)
+        return self._answer(called, text, function, verdicts, failed, opened, times) | {"sixty_digits": hint}
 
     def judge_all(self, candidates: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
         """Judge candidates, and yield each one's answer as soon as it is known."""
@@ -155,12 +181,35 @@ class Court:
                 continue
             try:
                 found = judge_on(task, subject, self.docket.problems(claim))
-                if found.verdict == "refuted" and found.spec:
+                if found.verdict == "refuted" and found.spec and "fields" not in claim.settings:
                     found = self._smallest(task, subject, found)
             except Exception as error:  # whatever a candidate returns, it must not end the court, nor be upheld
                 reason = f"the check cannot judge what it returned: {type(error).__name__}: {first_line(error)}"
                 found = Verdict(task, "error", reason=reason)
             yield found
+
+    def _in_sixty_digits(self) -> dict[str, Any]:
+        """Whether the candidate's formula is the reference's, as its own process says: a hint, and no verdict."""
+        floats = next((one for one in self.claims if one.check == "gradient"), None)
+        if floats is None:
+            return {"state": "unknown", "reason": "the task has outputs alone"}
+        spec, _ = max(self.docket.problems(floats), key=lambda one: (one[0].work() <= truth.AFFORDABLE, one[0].work()))
+        if spec.work() > truth.AFFORDABLE:
+            return {"state": "unknown", "reason": "the problems are too large"}
+        self.pair.desk.claim = "sixty digits"
+        try:
+            problem = oracle.in_widest(spec, self.pair.where, "float64")
+            with precision(self.pair.where, "float64"), balls.digits(balls.DIGITS):
+                got = self.pair.in_sixty_digits(problem)
+                exact = truth.result(spec, self.pair.where, "loss", (), balls.DIGITS, False).values
+                found = agreement.compare(got, exact)
+        except (Fault, Refuted, balls.Unknown, balls.Undecided, agreement.NotFinite) as why:
+            return {"state": "unknown", "reason": str(why)}
+        except Exception as error:  # whatever a candidate's process sends, it must not end the court
+            return {"state": "unknown", "reason": f"{type(error).__name__}: {first_line(error)}"}
+        state = "differs" if found.wrong else "unknown" if found.open else "equal"
+        reason = f"{found.leaf}{found.shown}" if found.wrong else "the balls are too wide" if found.open else ""
+        return {"state": state, "reason": reason, "error": finite(found.error)}
 
     def _smallest(self, task: Task, subject: Subject, found: Verdict) -> Verdict:
         """The verdict on the smallest problem that refutes, of a few."""
@@ -178,6 +227,7 @@ class Court:
         self,
         name: str,
         text: str,
+        function: str,
         verdicts: list[Verdict],
         failed: str,
         opened: list[Stranger],
@@ -186,12 +236,14 @@ class Court:
         rows = [_row(one) for one in verdicts]
         states = [one.verdict for one in verdicts]
         gradients = [one for one in verdicts if one.task.check == "gradient" and one.verdict == "upheld"]
+        decisive = "outputs" if self.benchmark and self.benchmark.workloads else "gradient"
         if failed or ("error" in states and "refuted" not in states):
             state = "error"
         elif "refuted" in states:
             state = "refuted"
         else:
-            state = "upheld" if gradients else "inapplicable"
+            known = any(one.task.check == decisive and one.verdict == "upheld" for one in verdicts)
+            state = "upheld" if known else "inapplicable"
         worst = min(
             (one for one in verdicts if one.verdict == "refuted" and one.spec),
             default=None,
@@ -200,10 +252,8 @@ class Court:
         first = next((one for one in verdicts if one.verdict in ("refuted", "error")), None)
         counted = [one for one in states if one != "inapplicable"]
         return {
-            "name": name,
-            "digest": hashlib.sha256(text.encode()).hexdigest(),
+            **unanswered(self.target, name, text, function, failed or (first.reason if first else "")),
             "verdict": state,
-            "reason": failed or (first.reason if first else ""),
             "claims": rows,
             "not_judged": dict(self.not_judged),
             "score": {
@@ -223,6 +273,7 @@ class Court:
                 "error": finite(worst.error),
                 "noise": finite(worst.noise),
             },
+            "measured": self.pair.desk.measured,
             "wall": {"kind": self.kind, **(opened[0].walls if opened else {})},
             "processes": len(opened),
             "calls": self.pair.desk.calls,
@@ -245,13 +296,78 @@ def _row(found: Verdict) -> dict[str, Any]:
     }
 
 
-def _text(candidate: str | Path, name: str) -> tuple[str, str]:
+def unanswered(task: str, name: str, text: str, function: str, reason: str) -> dict[str, Any]:
+    """The answer about a candidate that was not judged, for this reason."""
+    return {
+        "task": task,
+        "task_digest": task_digest(task),
+        "name": name,
+        "function": function,
+        "digest": hashlib.sha256(text.encode()).hexdigest(),
+        "verdict": "error",
+        "reason": reason,
+        "claims": [],
+        "not_judged": {},
+        "score": {"claims": 0.0, "digits_lost": {}, "resident_bytes": 0, "processor_seconds": 0.0},
+        "counterexample": None,
+        "measured": {},
+        "sixty_digits": {"state": "unknown", "reason": reason},
+        "wall": {},
+        "processes": 0,
+        "calls": 0,
+        "seconds": 0.0,
+    }
+
+
+def task_digest(target: str) -> str:
+    """The sha256 of the file in which a task is declared; "" if there is none. Files that it imports do not count."""
+    place = target if target.endswith(".json") else target.rpartition(":")[0]
+    path = Path(place)
+    if place and not target.endswith(".json") and not place.endswith(".py"):
+        with contextlib.suppress(ImportError, ValueError):
+            spec = importlib.util.find_spec(place)
+            path = Path(spec.origin if spec and spec.origin else "")
+    with contextlib.suppress(OSError):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return ""
+
+
+def _declared(target: str) -> Any:
+    """The task that a target names: a Pair, or what a benchmark declares."""
+    if target.endswith(".json"):
+        return benchmarks.of_definition(Path(target))
+    found = load(target)
+    if isinstance(found, type) and "torch" in sys.modules and issubclass(found, sys.modules["torch"].nn.Module):
+        return benchmarks.of_model(found, target.rpartition(":")[2])
+    return found
+
+
+def _asked(text: str, function: str) -> dict[str, Any]:
+    """What a candidate's process has to load, or a ``reason`` why nothing can be."""
+    if not text.lstrip().startswith("{"):
+        return {"text": text, "name": function}
+    try:
+        found = msgspec.json.decode(text.encode(), type=benchmarks.Solution)
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        return {"reason": f"it is no solution of SOL-ExecBench: {error}"}
+    strange = {*found.spec.languages, *filter(None, [found.spec.language])} - set(benchmarks.PYTHON)
+    if strange:
+        return {"reason": f"it is in {', '.join(sorted(strange))}; a court runs {', '.join(benchmarks.PYTHON)}"}
+    files = {one.path: one.content for one in found.sources}
+    place, _, entry = found.spec.entry_point.partition("::")
+    if place not in files or not entry:
+        return {"reason": f"its entry point {found.spec.entry_point} is in none of its files"}
+    whole = {"text": files.pop(place), "name": entry, "files": files}
+    return {**whole, "writes": found.spec.destination_passing_style, "solution": found.name}
+
+
+def candidate_text(candidate: str | Path, name: str) -> tuple[str, str]:
     """(text, name) of a candidate.
 
     Raises:
         UsageError: its file cannot be read, is no text, or is too large.
     """
-    if isinstance(candidate, str) and ("\n" in candidate or not candidate.endswith(".py")):
+    if isinstance(candidate, str) and ("\n" in candidate or not candidate.endswith((".py", ".json"))):
         text, called = candidate, name or "candidate"
     else:
         path = Path(candidate)
@@ -273,8 +389,8 @@ def _hidden(target: str) -> list[str]:
     import gradgate.suites
 
     found = [str(Path(folder).parent) for folder in gradgate.suites.__path__]
-    place = target.rpartition(":")[0]
-    if place.endswith(".py"):
+    place = target if target.endswith(".json") else target.rpartition(":")[0]
+    if place.endswith((".py", ".json")):
         found.append(str(Path(place).resolve()))
     elif place:
         found += [str(Path(path).resolve()) for path in _places(place)]
@@ -282,8 +398,6 @@ def _hidden(target: str) -> list[str]:
 
 
 def _places(module: str) -> list[str]:
-    import importlib.util
-
     with contextlib.suppress(ImportError, ValueError):
         spec = importlib.util.find_spec(module.partition(".")[0])
         if spec is not None:

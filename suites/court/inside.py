@@ -14,6 +14,7 @@ import array
 import contextlib
 import ctypes
 import gc
+import importlib
 import importlib.util
 import json
 import linecache
@@ -21,7 +22,6 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 import threading
 import time
@@ -34,28 +34,28 @@ with contextlib.suppress(ImportError):  # a system without it has no wall, and `
     import resource
 
 
-def _beside() -> Any:
-    """`message`: the file beside this one, which is the only other one that is visible behind the wall."""
+def _beside(name: str, room: str) -> Any:
+    """A module of gradgate by its file, which is beside this one behind the wall; no other one is visible there."""
     if __name__ != "__main__":
-        from gradgate.suites.court import message
-
-        return message
-    place = os.path.join(os.path.dirname(os.path.abspath(__file__)), "message.py")
-    spec = importlib.util.spec_from_file_location("message", place)
+        return importlib.import_module(f"gradgate.suites.{room}.{name}")
+    here = os.path.dirname(os.path.abspath(__file__))
+    places = (os.path.join(here, f"{name}.py"), os.path.join(os.path.dirname(here), room, f"{name}.py"))
+    spec = importlib.util.spec_from_file_location(name, next(place for place in places if os.path.exists(place)))
     assert spec is not None
     assert spec.loader is not None
     found = importlib.util.module_from_spec(spec)
-    sys.modules["message"] = found
+    sys.modules[name] = found
     spec.loader.exec_module(found)
     return found
 
 
-message: Any = _beside()
+message: Any = _beside("message", "court")
+masks: Any = _beside("masks", "pairs")
+landlock: Any = _beside("landlock", "workers")
 HELD = 64
 """Forward passes whose backward pass may still come."""
 NAME = "candidate"
 """Name of the module that a candidate becomes."""
-CLONE = {"mounts": 0x00020000, "ipc": 0x08000000, "user": 0x10000000, "processes": 0x20000000, "network": 0x40000000}
 REQUEST = 1 << 26
 """Most bytes of the text of a request, which holds a candidate's text."""
 
@@ -67,19 +67,17 @@ def isolate(limits: dict[str, Any]) -> dict[str, str]:
     """Cut this process off, as far as the system allows; returns what was done, in words: name -> how.
 
     Args:
-        limits: ``bytes`` of memory, seconds of ``processor``, ``folders`` that may be read, a ``scratch`` folder.
+        limits: ``bytes`` of memory, seconds of ``processor``, ``folders`` that may be read, a ``scratch`` folder,
+            over which an empty one in memory is mounted, so nothing on a disk has to be removed.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     done: dict[str, str] = {}
     libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS: no program gains rights
     uid, gid = os.geteuid(), os.getegid()
     names = ["user", "processes", "network", "ipc", "mounts"]
-    if libc.unshare(sum(CLONE[name] for name in names)) == 0:
+    if libc.unshare(sum(landlock.CLONE[name] for name in names)) == 0:
         libc.prctl(4, 1, 0, 0, 0)  # only while the files below, which belong to root otherwise, are written
-        with contextlib.suppress(OSError):
-            for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-                with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
-                    file.write(text)
+        landlock.same_user(uid, gid)
         libc.prctl(4, 0, 0, 0, 0)
         child = os.fork()  # only a child is in the new namespace of processes; when it ends, all in it end
         if child:
@@ -88,11 +86,10 @@ def isolate(limits: dict[str, Any]) -> dict[str, str]:
         libc.mount(None, b"/", None, 0x44000, None)  # MS_REC | MS_PRIVATE
         if libc.mount(b"proc", b"/proc", b"proc", 14, None) == 0:
             done["proc"] = "a namespace of its own"
-        libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 6, b"size=67108864")
-        if libc.mount(b"tmpfs", limits["scratch"].encode(), b"tmpfs", 6, b"size=67108864") == 0:
-            done["scratch"] = "an empty folder of its own"
+        if libc.mount(b"tmpfs", limits["scratch"].encode(), b"tmpfs", 6, b"size=134217728") == 0:
+            done["scratch"] = "an empty folder of its own, in memory"
             os.chdir(limits["scratch"])
-    if landlock(libc, limits["folders"], [limits["scratch"]] if "scratch" in done else []):
+    if landlock.restrict(libc, limits["folders"], [limits["scratch"]] if "scratch" in done else []):
         done["files"] = "Landlock"
     for capability in range(64):
         libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
@@ -119,37 +116,6 @@ def _virtual() -> int:
             return int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
-
-
-READ, WRITE = 0b1101, 0b111111111111111
-"""Landlock's rights: execute, read a file, list a folder; and everything up to truncate."""
-
-
-def landlock(libc: ctypes.CDLL, readable: Sequence[str], writable: Sequence[str]) -> bool:
-    """Let this process read these folders and write into those, and nothing else; False if the system has no Landlock.
-
-    Where it can, it also forbids connections over TCP.
-    """
-    create, add, restrict = 444, 445, 446
-    version = libc.syscall(create, None, ctypes.c_size_t(0), 1)
-    if version < 1:
-        return False
-    files = WRITE & ((1 << (13 if version == 1 else 14 if version == 2 else 15)) - 1)
-    rules = (ctypes.c_uint64 * 2)(files, 3 if version >= 4 else 0)
-    made = libc.syscall(create, rules, ctypes.c_size_t(16 if version >= 4 else 8), 0)
-    if made < 0:
-        return False
-    for paths, rights in ((readable, READ), (writable, files), (["/dev/null", "/dev/zero"], 0b110)):
-        for path in paths:
-            with contextlib.suppress(OSError):
-                place = os.open(path, os.O_PATH | os.O_CLOEXEC)
-                allowed = rights if os.path.isdir(path) else rights & 0b100000000000111
-                rule = struct.pack("<Qi", allowed & files, place)
-                libc.syscall(add, made, 1, rule, 0)
-                os.close(place)
-    answer = libc.syscall(restrict, made, 0)
-    os.close(made)
-    return int(answer) == 0
 
 
 # ---- a framework: arrays in and out, forward and backward
@@ -229,6 +195,34 @@ class InTorch:
         with torch.set_grad_enabled(bool(wanted)):
             outputs = function(*filled(tree, leaves), **options)
         return outputs, ([leaves[place] for place in wanted], outputs)
+
+    def exact(
+        self,
+        function: Callable[..., Any],
+        tree: Any,
+        leaves: list[Any],
+        wanted: list[int],
+        options: Any,
+        places: list[int],
+        cotangents: list[Any],
+    ) -> list[Any]:
+        """⟨cotangents, outputs⟩ and the gradients, as arrays of balls."""
+        from gradgate.suites.exact import balls, on_torch
+
+        def run() -> list[Any]:
+            outputs, state = self.forward(function, tree, list(leaves), wanted, options)
+            flat: list[Any] = []
+            structure(outputs, flat)
+            loss = sum((flat[place].detach() * one).sum() for place, one in zip(places, cotangents, strict=True))
+            grads = self.backward(state, places, cotangents)
+            if any(grad is None for grad in grads):
+                raise TypeError("an input has no gradient")
+            return [loss, *grads]
+
+        found = on_torch.evaluate(run)
+        if found.exits:
+            raise balls.Unknown(f"it reads a number out of a tensor, {found.exits[0]}")
+        return [balls.whole(leaf) for leaf in found.outputs]
 
     def differentiable(self, leaf: Any) -> bool:
         """Whether a gradient can be pulled through this output."""
@@ -322,6 +316,36 @@ class InJax:
         jax.block_until_ready((outs, data))
         return outputs, (pull, outs, [place for place, one in enumerate(self.numpy.asarray(floating).tolist()) if one])
 
+    def exact(
+        self,
+        function: Callable[..., Any],
+        tree: Any,
+        leaves: list[Any],
+        wanted: list[int],
+        options: Any,
+        places: list[int],
+        cotangents: list[Any],
+    ) -> list[Any]:
+        """⟨cotangents, outputs⟩ and the gradients, as arrays of balls."""
+        from gradgate.suites.exact import balls, on_jax
+
+        jax = self.jax
+
+        def run(leaves: list[Any], cotangents: list[Any]) -> list[Any]:
+            def pulled(some: list[Any]) -> list[Any]:
+                given = dict(zip(wanted, some, strict=True))
+                outputs = function(*filled(tree, [given.get(i, leaf) for i, leaf in enumerate(leaves)]), **options)
+                flat: list[Any] = []
+                structure(outputs, flat)
+                return [flat[place] for place in places]
+
+            outs, pull = jax.vjp(pulled, [leaves[place] for place in wanted])
+            [grads] = pull(cotangents)
+            return [sum((out * one).sum() for out, one in zip(outs, cotangents, strict=True)), *grads]
+
+        program = on_jax.trace(run, leaves, cotangents)
+        return [balls.whole(leaf) for leaf in program.evaluate(leaves, cotangents)]
+
     def differentiable(self, leaf: Any) -> bool:
         """Whether a gradient can be pulled through this output."""
         return bool(self.jax.numpy.issubdtype(leaf.dtype, self.jax.numpy.floating))
@@ -344,6 +368,26 @@ class InJax:
 
 
 FRAMEWORKS: dict[str, Callable[[], Any]] = {"torch": InTorch, "jax": InJax}
+
+
+PARTS = 4
+"""Numbers of float64 that add up to the midpoint of a ball: 212 bits are sixty digits and more."""
+
+
+def parts(leaf: Any) -> list[bytes]:
+    """Balls as raw bytes of float64: `PARTS` numbers that add up to the midpoints, and bounds of the radii."""
+    from gradgate.suites.exact import balls
+
+    found = array.array("d"), array.array("d"), array.array("d"), array.array("d"), array.array("d")
+    with balls.digits(100):
+        for ball in leaf.ravel().tolist():
+            left = ball.mid()
+            for place in range(PARTS):
+                one = float(left)
+                left = left - one
+                found[place].append(one)
+            found[PARTS].append(float(ball.rad()) * (1 + 1e-9) + abs(float(left)) * 2)
+    return [one.tobytes() for one in found]
 
 
 def filled(tree: Any, leaves: Sequence[Any]) -> Any:
@@ -376,6 +420,42 @@ def structure(value: Any, leaves: list[Any]) -> Any:
 # ---- serving one candidate
 
 
+def _importable(path: str, text: str) -> None:
+    """Make a further file of a candidate importable, as ``a.b`` if its path is a/b.py."""
+    name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    for end in (place for place, letter in enumerate(name) if letter == "."):
+        parent = name[:end]
+        _Finder.specs.setdefault(parent, importlib.util.spec_from_loader(parent, _Text(""), is_package=True))
+    spec = importlib.util.spec_from_loader(name, _Text(text), is_package=path.endswith("__init__.py"))
+    _Finder.specs[name] = spec
+    if not any(isinstance(one, _Finder) for one in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder:
+    """Finds the further files of a candidate."""
+
+    specs: dict[str, Any] = {}  # noqa: RUF012 - a process has one candidate
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """As `importlib.abc.MetaPathFinder.find_spec`."""
+        return self.specs.get(name)
+
+
+class _Text:
+    """Loads a module from its text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def create_module(self, spec: Any) -> None:
+        """As `importlib.abc.Loader.create_module`."""
+
+    def exec_module(self, module: Any) -> None:
+        """As `importlib.abc.Loader.exec_module`."""
+        exec(compile(self.text, f"{module.__name__}.py", "exec"), module.__dict__)
+
+
 class Served:
     """One candidate: its module, its function, and the passes whose backward may come."""
 
@@ -384,14 +464,27 @@ class Served:
         self.function: Callable[..., Any] | None = None
         self.held: dict[int, Any] = {}
         self.inputs: dict[int, tuple[list[Any], list[Any]]] = {}
+        self.into: list[Any] = []
 
     def answer(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
         """The reply to one request."""
-        what = {"load": self.load, "forward": self.forward, "backward": self.backward, "again": self.again}
+        what = {
+            "load": self.load,
+            "forward": self.forward,
+            "backward": self.backward,
+            "again": self.again,
+            "exact": self.exact,
+        }
         return what[request["do"]](request, arrays)
 
     def load(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
-        """Run the candidate's text as a module, and find its function."""
+        """Run the candidate's text as a module, and find its function; ``call`` says how it is called.
+
+        Its kind is ``module``: a class, built with ``init``, whose parameters are the first argument; or ``kernel``: a
+        function of arrays and ``scalars`` in an ``order``, of arrays of these ``dtypes``, that may write its outputs.
+        """
+        for path, text in request.get("files", {}).items():
+            _importable(path, text)
         module = types.ModuleType(NAME)
         module.__file__ = f"/{NAME}.py"
         sys.modules[NAME] = module
@@ -406,20 +499,87 @@ class Served:
         found = getattr(module, name, None) if name else None
         if not callable(found):
             raise LookupError(f"it has no function {name or 'at all'}")
+        call = request.get("call") or {}
+        if call.get("kind") == "module":
+            found = self._module(found, call)
+        elif call.get("kind") == "kernel":
+            found = self._kernel(found, call)
         self.function = found
         return {"name": name}, []
+
+    def _module(self, made: Any, call: dict[str, Any]) -> Callable[..., Any]:
+        """A class of modules as a function of parameters and inputs.
+
+        Raises:
+            LookupError: what it makes has other parameters than the task's.
+        """
+        torch = self.framework.torch
+        torch.manual_seed(0)
+        module = made(*call["init"])
+        own = [name for name, leaf in module.named_parameters() if leaf.requires_grad]
+        shapes = dict(call["parameters"])
+        parts = dict(module.named_parameters())
+        # parameters of other names are taken in order, as KernelBench's own check takes them
+        names = dict(zip(shapes, shapes if set(own) == set(shapes) else own, strict=False))
+        if len(own) != len(shapes) or any(list(parts[names[name]].shape) != shapes[name] for name in shapes):
+            has = ", ".join(f"{name} {list(parts[name].shape)}" for name in own)
+            wanted = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            raise LookupError(f"its parameters are {has or 'none'}; the task's are {wanted or 'none'}")
+
+        def run(*arguments: Any) -> Any:
+            given, rest = (arguments[0], arguments[1:]) if shapes else ({}, arguments)
+            like = next(one for one in (*given.values(), *rest) if one.is_floating_point())
+            held = {
+                name: (leaf.to(like.dtype) if leaf.is_floating_point() else leaf).clone()
+                for name, leaf in (*module.named_buffers(), *parts.items())
+                if name not in names.values()
+            }
+            parameters = {names[name]: leaf for name, leaf in given.items()}
+            return torch.func.functional_call(module, {**parameters, **held}, rest)
+
+        return run
+
+    def _kernel(self, function: Callable[..., Any], call: dict[str, Any]) -> Callable[..., Any]:
+        """A function of arrays and numbers in some order; it returns its outputs, or writes into arrays after them."""
+        torch = self.framework.torch
+
+        def run(*arrays: Any, **values: Any) -> Any:
+            cast = (
+                one if one.is_floating_point() else one.to(getattr(torch, dtype))
+                for one, dtype in zip(arrays, call["dtypes"], strict=True)
+            )
+            given = [values[name] if name in call["scalars"] else next(cast) for name in call["order"]]
+            outs = []
+            for shape, dtype in self.into:
+                whole = torch.empty(shape, dtype=getattr(torch, dtype))
+                outs.append(whole.fill_(float("nan") if whole.is_floating_point() else 1))
+            found = function(*given, *outs)
+            found = outs if outs else list(found.values()) if isinstance(found, dict) else found
+            listed = list(found) if isinstance(found, (list, tuple)) else [found]
+            return listed[0] if len(listed) == 1 else tuple(listed)
+
+        return run
 
     def _placed(self, arrays: list[Any], layouts: list[Any]) -> list[Any]:
         return [self.framework.array(one, layout) for one, layout in zip(arrays, layouts, strict=True)]
 
     def _scope(self, request: dict[str, Any]) -> Any:
+        """The scope of a call: the width of JAX's numbers, and random numbers as the reference draws them."""
+        scope = contextlib.ExitStack()
         if isinstance(self.framework, InJax):
-            return self.framework.jax.enable_x64(request["wide"])
-        return contextlib.nullcontext()
+            scope.enter_context(self.framework.jax.enable_x64(request["wide"]))
+            if request.get("alike"):
+                scope.enter_context(masks.alike())
+        elif request.get("seed") is not None:
+            random = self.framework.torch.random
+            scope.enter_context(random.fork_rng(devices=[]))
+            random.default_generator.manual_seed(request["seed"])
+        return scope
 
     def forward(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
         """Run the function on new arrays."""
         assert self.function is not None
+        self.into = request.get("into", [])
         with self._scope(request):
             leaves = self._placed(arrays, request["layouts"])
             before = [self.framework.bytes_of(leaf).numbers for leaf in leaves]
@@ -445,6 +605,32 @@ class Served:
             cotangents = self._placed(arrays, request["layouts"])
             grads = self.framework.backward(state, request["places"], cotangents)
             return {}, [self.framework.bytes_of(grad) for grad in grads]
+
+    def exact(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
+        """⟨cotangents, outputs⟩ and the gradients in sixty digits, each as `parts` and a radius.
+
+        Raises:
+            Unknown, Undecided: as the evaluator says.
+        """
+        assert self.function is not None
+        count = len(request["layouts"])
+        with self._scope(request):
+            leaves = self._placed(arrays[:count], request["layouts"])
+            cotangents = self._placed(arrays[count:], [{} for _ in arrays[count:]])
+            found = self.framework.exact(
+                self.function,
+                request["tree"],
+                leaves,
+                request["wanted"],
+                request["options"],
+                request["places"],
+                cotangents,
+            )
+        sent = []
+        for leaf in found:
+            shape = tuple(leaf.shape)
+            sent += [message.Array("float64", shape, part) for part in parts(leaf)]
+        return {}, sent
 
     def again(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
         """The outputs of an earlier call as they are now."""
@@ -504,6 +690,11 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the forks
     framework = FRAMEWORKS[arguments[1]]()
+    here = os.path.dirname(os.path.abspath(__file__))
+    if os.path.isdir(os.path.join(here, "gradgate")):
+        sys.path.append(here)
+    with contextlib.suppress(ImportError):  # then a candidate is not evaluated in sixty digits, and is told why
+        importlib.import_module(f"gradgate.suites.exact.on_{arguments[1]}")
     gc.collect()
     gc.freeze()
     control.sendall(b"r")

@@ -51,20 +51,22 @@ COUNTS = {
     },
     "jax": {
         "tree": 2,
-        "outputs": 1,
+        "outputs": 3,
         "gradient": 6,
         "cotangents": 2,
-        "upstream": 1,
+        "upstream": 2,
         "deterministic": 1,
         "pure": 1,
-        "not_finite": 1,
+        "not_finite": 2,
         "stability": 3,
-        "options": 1,
+        "options": 3,
     },
 }
 """Framework -> check -> how many problems judge a claim with it."""
 NARROW = 12
 """Problems for a gradient in bfloat16 or float16, where only many together refute."""
+SMALL = 1 << 20
+"""Most numbers in the inputs of a workload in bfloat16 or float16 that is judged on so many problems."""
 BETWEEN = {"torch": 2, "jax": 1}
 """How many sizes that the task does not list are tried, drawn anew for every court."""
 LARGEST = 40
@@ -114,16 +116,39 @@ class Docket:
     def __init__(self, pair: Judged, method: Method) -> None:
         self.pair, self.method = pair, method
         self.family = registry.family(method.family)
+        if pair.benchmark is not None and pair.benchmark.workloads:
+            return  # every claim names its sizes
         self.more = between(pair)
         covering = strategies.covering(self.family, {})
         short = [shape for shape in covering if not strategies.is_long(shape)] or list(covering)
         self.every = _spread([one for one in self.family.shapes if not strategies.is_long(one)] or short, EVERY)
-        self.shapes = _spread(short, SIZES[pair.where])
+        self.shapes = sorted(self._with_every_option(_spread(short, SIZES[pair.where])), key=self._numbers)
         same = [{**shape, "regime": regime} for shape in self.shapes for regime in pair.regimes]
         self.stress = [shape for shape in same if legal(pair, {**self._usual(), **shape})]
 
+    def _numbers(self, shape: Mapping[str, Any]) -> int:
+        return self.pair.numbers({**self._usual(), **shape})
+
+    def _with_every_option(self, shapes: list[Any]) -> list[Any]:
+        """These shapes, and more, until every value of a shared option is tried where no dim is 0 or 1."""
+        pool = sorted((one for one in self.family.shapes if not strategies.is_long(one)), key=self._numbers)
+        wide = [one for one in pool if not one["regime"] and all(one[dim] > 1 for dim in self.pair.dims)]
+        found = list(shapes)
+        for name, labels in self.pair.shared.items():
+            for label in labels:
+                fitting = [one for one in wide if one[name] == label]
+                if fitting and not any(one in found for one in fitting):
+                    found.append(fitting[0])
+        return found
+
     def problems(self, claim: Claim) -> Iterator[tuple[Spec, dict[str, Any]]]:
         """(Spec, options) for a claim, the smallest first, each under a new seed."""
+        if "fields" in claim.settings:
+            fields = claim.settings["fields"]
+            many = claim.settings["widest"] in ("bfloat16", "float16") and self._numbers(fields) <= SMALL
+            for _ in range(NARROW if many else 1):
+                yield self.pair.spec(**fields, seed=secrets.randbits(62)), {}
+            return
         narrow = claim.settings.get("dtype") in ("bfloat16", "float16")
         shapes = list(self.stress if CHECKS[claim.check].draws == "stress" else self.shapes)
         shapes = shapes[-2:] if narrow else shapes
@@ -133,10 +158,12 @@ class Docket:
                 shapes = self.every
             shapes = shapes if narrow else [*shapes, *self.more]
             count = max(count, len(shapes))
+        elif claim.check == "outputs" and self.pair.shared:
+            count = max(count, len(shapes))  # a value of an option may be wrong in the outputs alone
         elif CHECKS[claim.check].draws == "stress":
             count = max(count, len(self.pair.regimes))
         picked = [shapes[i % len(shapes)] for i in range(count)] if count > len(shapes) else _spread(shapes, count)
-        for shape in sorted(picked, key=lambda shape: self.pair.numbers({**self._usual(), **shape})):
+        for shape in sorted(picked, key=self._numbers):
             try:
                 spec = self.pair.spec(**{**shape, "seed": secrets.randbits(62)})
             except UsageError:
@@ -161,4 +188,6 @@ class Docket:
 def _spread(items: list[Any], wanted: int) -> list[Any]:
     if wanted >= len(items):
         return items
+    if wanted == 1:
+        return [items[-1]]
     return [items[round(i * (len(items) - 1) / max(1, wanted - 1))] for i in range(wanted)]

@@ -10,21 +10,26 @@ from __future__ import annotations
 import dataclasses
 import math
 import secrets
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import flint
 import numpy as np
 
 from gradgate.references.contract import Tree, UsageError
 from gradgate.suites.court import inside, message
+from gradgate.suites.court.benchmarks import Benchmark
 from gradgate.suites.court.message import Array
 from gradgate.suites.court.stranger import Gone, Raised, Stranger
+from gradgate.suites.exact import balls
 from gradgate.suites.judging.subject import Fault, Refuted
 from gradgate.suites.pairs import functions, trees
+from gradgate.suites.pairs.draws import Draw
 from gradgate.suites.pairs.matching import check_outputs
 from gradgate.suites.pairs.pair import Pair
-from gradgate.suites.pairs.spec import PairProblem
+from gradgate.suites.pairs.spec import PairProblem, PairSpec
 
 SLACK = 1 << 24
 """Bytes by which a reply may be larger than four times what the reference returns."""
@@ -57,6 +62,8 @@ class Desk:
         claim: the claim that is judged.
         calls, replays: how many there were of this candidate; `repeated` are replays of the claim about two calls.
         framework: of the task.
+        writes: whether the candidate writes its outputs into arrays that it gets.
+        measured: claim about a workload -> errors and seconds.
     """
 
     stranger: Stranger | None = None
@@ -66,10 +73,12 @@ class Desk:
     replays: int = 0
     repeated: int = 0
     framework: str = "torch"
+    writes: bool = False
+    measured: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def begin(self, stranger: Stranger | None, fresh: Callable[[], Stranger] | None) -> None:
+    def begin(self, stranger: Stranger | None, fresh: Callable[[], Stranger] | None, writes: bool = False) -> None:
         """Take the next candidate."""
-        self.stranger, self.fresh = stranger, fresh
+        self.stranger, self.fresh, self.writes, self.measured = stranger, fresh, writes, {}
         self.claim, self.calls, self.replays, self.repeated = "", 0, 0, 0
 
     def ask(self, request: dict[str, Any], arrays: Sequence[Array], most: int, of: Stranger | None = None) -> Any:
@@ -97,8 +106,14 @@ class Desk:
         wide: bool,
         most: int,
         paths: Sequence[str],
+        into: Sequence[Any] = (),
+        randomness: Mapping[str, Any] | None = None,
     ) -> Call:
         """Run the candidate's function on arrays.
+
+        Args:
+            into: shapes and dtypes of outputs that it writes.
+            randomness: how it draws random numbers: a ``seed`` in PyTorch, ``alike`` every dtype in JAX.
 
         Raises:
             Fault: it gave no answer. Refuted: its answer is no tree of arrays, or it changed an input.
@@ -112,6 +127,8 @@ class Desk:
             "wanted": wanted,
             "options": dict(options),
             "wide": wide,
+            "into": list(into) if self.writes else [],
+            **(randomness or {}),
         }
         reply, outputs = self.ask(request, arrays, most)
         shape, can, changed = reply.get("tree"), reply.get("differentiable"), reply.get("changed")
@@ -122,7 +139,10 @@ class Desk:
             raise Refuted(f"the call changed its input {', '.join(names)}", names[0] if names else "")
         if any(one.dtype == "none" for one in outputs):
             raise Refuted("an output is None")
-        return Call(self.calls, request, arrays, outputs, can, shape)
+        call = Call(self.calls, request, arrays, outputs, can, shape)
+        if into:  # a task of outputs alone: no backward pass will come, after which it would be repeated
+            self._repeat(call)
+        return call
 
     def backward(
         self,
@@ -161,12 +181,13 @@ class Desk:
     def _repeat(
         self,
         call: Call,
-        request: dict[str, Any],
-        cotangents: list[Array],
-        grads: list[Array],
-        most: int,
-        names: Sequence[str],
+        request: dict[str, Any] | None = None,
+        cotangents: Sequence[Array] = (),
+        grads: Sequence[Array] = (),
+        most: int = 0,
+        names: Sequence[str] = (),
     ) -> None:
+        """Now and then, ask for the outputs again, and for the whole call in a fresh process."""
         framework = self.framework
         asked = self.claim == "deterministic"
         if not asked and (self.replays >= MOST_REPLAYS[framework] or secrets.randbelow(REPLAYED[framework])):
@@ -186,7 +207,7 @@ class Desk:
             raise Fault(f"in a fresh process, the candidate gave no answer: {why}") from None
         try:
             _, outputs = self.ask(call.request, call.arrays, bytes_out, other)
-            _, again = self.ask(request, cotangents, most, other)
+            again = self.ask(request, cotangents, most, other)[1] if request else []
         finally:
             other.close()
         if [one.numbers for one in outputs] != [one.numbers for one in call.outputs]:
@@ -236,9 +257,18 @@ class Judged(Pair):
 
     Attributes:
         desk: where its calls go.
+        benchmark: the benchmark's task that it is made from, if there is one.
     """
 
     desk: Desk = field(default_factory=Desk)
+    benchmark: Benchmark | None = None
+
+    def given(self, spec: PairSpec) -> dict[str, Any]:
+        """Input -> tree of NumPy arrays; some benchmarks draw their own."""
+        found = super().given(spec)
+        if self.benchmark is not None and self.benchmark.made is not None:
+            found |= self.benchmark.made(spec.fields, spec.seed)
+        return found
 
     @property
     def called(self) -> str:
@@ -256,8 +286,16 @@ class Judged(Pair):
         if role != "function":
             return super().all_outputs(role, problem, params, options)
         given = self._given(problem, params, options)
+        began = time.perf_counter()
         found = _in_torch(self, given) if self.where == "torch" else _in_jax(self, given)[0]
-        return trees.usual(self.called, role, trees.flatten(self.where, found)[0])
+        took = time.perf_counter() - began
+        outputs = trees.usual(self.called, role, trees.flatten(self.where, found)[0])
+        if self.benchmark is not None and self.benchmark.workloads:
+            began = time.perf_counter()
+            plain = super().all_outputs("reference", problem, params, options)
+            times = {"seconds": took, "reference_seconds": time.perf_counter() - began}
+            self.desk.measured[self.desk.claim] = _errors(outputs, plain) | times
+        return outputs
 
     def gradient(self, role: str, problem: PairProblem, options: Mapping[str, Any]) -> tuple[Any, Tree]:
         """`__call__` for ``function`` or ``reference``. In JAX nothing of the candidate is traced here."""
@@ -273,12 +311,74 @@ class Judged(Pair):
         paths = {id(leaf): path for path, leaf in leaves.items()}
         names = [paths.get(id(leaf), "") for leaf in flat]
         outputs = sum(math.prod(shape) for shape in self.output_shapes(problem.spec).values())
-        return Given(tree, flat, names, {**shared, **(options or {})}, problem.dtype, 32 * outputs + SLACK)
+        told, most = {**shared, **(options or {})}, 32 * outputs + SLACK
+        return Given(
+            tree, flat, names, told, problem.dtype, most, self._into(problem.spec), self._randomness(problem.spec)
+        )
+
+    def _randomness(self, spec: PairSpec) -> dict[str, Any]:
+        """How the candidate has to draw random numbers, so that they are the reference's (`Pair.seeded`)."""
+        if self.where == "torch":
+            return {"seed": spec.seed} if self.random else {}
+        return {"alike": self.random or any(draw.kind == "key" for draw in self.leaves.values())}
+
+    def in_sixty_digits(self, problem: PairProblem) -> dict[str, Any]:
+        """Leaf -> balls, of ⟨cotangents, outputs⟩, "", and of the gradients, as the candidate's process says.
+
+        Raises:
+            Fault: it gave no answer; says why.
+        """
+        given = self._given(problem, problem.params, {})
+        wanted = [place for place, name in enumerate(given.names) if name in problem.params]
+        convert, back = (torch_bytes, torch_tensor) if self.where == "torch" else (_jax_bytes, _jax_array)
+        arrays = [convert(leaf) for leaf in given.leaves]
+        layouts: list[dict[str, Any]] = [{} for _ in arrays]
+        call = self.desk.forward(
+            given.tree,
+            arrays,
+            layouts,
+            wanted,
+            given.options,
+            True,
+            given.most,
+            given.names,
+            randomness=given.randomness,
+        )
+        found = inside.filled(call.tree, [back(one) for one in call.outputs])
+        paths = {id(leaf): path for path, leaf in trees.flatten(self.where, found)[0].items()}
+        order: list[Any] = []
+        inside.structure(found, order)
+        cotangents = problem.data["cotangents"]
+        places = [place for place, leaf in enumerate(order) if paths.get(id(leaf)) in cotangents]
+        upstream = [convert(cotangents[paths[id(order[place])]]) for place in places]
+        request = {**call.request, "do": "exact", "layouts": layouts, "places": places}
+        most = (inside.PARTS + 1) * 8 * sum(math.prod(one.shape) for one in arrays) + SLACK
+        _, sent = self.desk.ask(request, [*arrays, *upstream], most)
+        shapes = [(), *(arrays[place].shape for place in wanted)]
+        if [one.shape for one in sent] != [shape for shape in shapes for _ in range(inside.PARTS + 1)]:
+            raise Refuted("the candidate's process sent something else than balls")
+        names = ["", *(given.names[place] for place in wanted)]
+        step = inside.PARTS + 1
+        return {name: _balls(sent[i * step : (i + 1) * step]) for i, name in enumerate(names)}
+
+    def _into(self, spec: PairSpec) -> list[tuple[tuple[int, ...], str]]:
+        """Shape and dtype of every output, for a candidate that writes them."""
+        listed = self.benchmark.outputs if self.benchmark is not None else ()
+        return [(Draw(dims, "normal").shape(spec.sizes), dtype) for dims, dtype in listed]
 
 
 @dataclass(frozen=True)
 class Given:
-    """The arguments of one call: their tree, its leaves, the paths of these, options, dtype, a bound of the reply."""
+    """The arguments of one call.
+
+    Attributes:
+        tree: their tree, with numbers in place of leaves; `leaves` and their paths, `names`, are in this order.
+        options: what is given by keyword.
+        dtype: of the problem.
+        most: bytes that the reply may have.
+        into: shapes and dtypes of the outputs of a task that has nothing but outputs.
+        randomness: how the candidate draws random numbers.
+    """
 
     tree: Any
     leaves: list[Any]
@@ -286,6 +386,27 @@ class Given:
     options: dict[str, Any]
     dtype: str
     most: int
+    into: Sequence[Any] = ()
+    randomness: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _errors(found: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
+    """The largest errors of outputs of PyTorch, as SOL-ExecBench's traces have them."""
+    import torch
+
+    worst = {"max_absolute_error": 0.0, "max_relative_error": 0.0, "has_nan": False, "has_inf": False}
+    for path in found.keys() & plain.keys():
+        one, two = (leaf.detach().to(torch.float64) for leaf in (found[path], plain[path]))
+        if one.shape != two.shape or not one.numel():
+            continue
+        worst["has_nan"] |= bool(one.isnan().any() or two.isnan().any())
+        worst["has_inf"] |= bool(one.isinf().any() or two.isinf().any())
+        apart = (one - two).abs()
+        worst["max_absolute_error"] = max(worst["max_absolute_error"], float(apart.max()))
+        worst["max_relative_error"] = max(worst["max_relative_error"], float((apart / (two.abs() + 1e-8)).max()))
+    if worst["has_nan"] or worst["has_inf"]:
+        worst |= {"max_absolute_error": 0.0, "max_relative_error": 0.0, "has_inf": not worst["has_nan"]}
+    return worst
 
 
 # ---- PyTorch
@@ -317,7 +438,18 @@ def _torch_call() -> Callable[..., Any]:
             wanted = [i for i, leaf in enumerate(leaves) if ctx.needs_input_grad[3 + i]]
             arrays = [torch_bytes(leaf) for leaf in leaves]
             layouts = [_layout(leaf) for leaf in leaves]
-            call = desk.forward(given.tree, arrays, layouts, wanted, given.options, True, given.most, given.names)
+            call = desk.forward(
+                given.tree,
+                arrays,
+                layouts,
+                wanted,
+                given.options,
+                True,
+                given.most,
+                given.names,
+                given.into,
+                given.randomness,
+            )
             holder.append(call.tree)
             outputs = tuple(torch_tensor(one) for one in call.outputs)
             floating = [out.is_floating_point() for out in outputs]
@@ -398,7 +530,15 @@ def _in_jax(pair: Judged, given: Given, wanted: Sequence[int] = ()) -> tuple[Any
     arrays = [_jax_bytes(leaf) for leaf in given.leaves]
     wide = given.dtype == "float64"
     call = pair.desk.forward(
-        given.tree, arrays, [{} for _ in arrays], list(wanted), given.options, wide, given.most, given.names
+        given.tree,
+        arrays,
+        [{} for _ in arrays],
+        list(wanted),
+        given.options,
+        wide,
+        given.most,
+        given.names,
+        randomness=given.randomness,
     )
     for one in call.outputs:
         if WIDTH[one.dtype] == 8 and not wide:
@@ -425,11 +565,27 @@ def _gradient_in_jax(pair: Judged, problem: PairProblem, given: Given) -> tuple[
     return loss, {path: got.get(path) for path in problem.params}
 
 
+def _balls(sent: Sequence[Array]) -> Any:
+    """Balls from the parts of their midpoints and their radii."""
+    numbers = [np.frombuffer(one.numbers).tolist() for one in sent]
+    found = np.empty(len(numbers[0]), object)
+    with balls.digits(100):
+        for i, (*middle, radius) in enumerate(zip(*numbers, strict=True)):
+            finite = all(map(math.isfinite, (*middle, radius)))
+            found[i] = flint.arb(sum(map(flint.arb, middle)), abs(radius)) if finite else flint.arb.nan()
+    return found.reshape(sent[0].shape)
+
+
 # ---- a task
 
 
-def task_of(declared: Pair, name: str = "") -> Judged:
+def task_of(declared: Pair, name: str = "", benchmark: Benchmark | None = None) -> Judged:
     """A pair as a task: its function is a candidate behind the wall.
+
+    Args:
+        declared: the pair.
+        name: what messages call it.
+        benchmark: the task of a benchmark that the pair is made from.
 
     Raises:
         UsageError: it is no task for strangers; says why.
@@ -439,8 +595,6 @@ def task_of(declared: Pair, name: str = "") -> Judged:
         raise UsageError(f"{who} is a {type(declared).__name__}; a task is a gradgate.Pair of functions")
     if declared.reference is None:
         raise UsageError(f"{who} has no reference; the truth about a stranger's function needs one")
-    if declared.random:
-        raise UsageError(f"{who} draws random numbers, whose seed a stranger would have to know; give a mask as input")
     if declared.approximates is not None and hasattr(declared.approximates, "option"):
         raise UsageError(f"{who} declares an order of convergence; a court judges functions that are equal to rounding")
     if declared.devices:
@@ -465,7 +619,7 @@ def task_of(declared: Pair, name: str = "") -> Judged:
         "unmeasured": {},
         "measured": (),
     }
-    return Judged(**same, desk=Desk(framework=same["framework"]))
+    return Judged(**same, desk=Desk(framework=same["framework"]), benchmark=benchmark)
 
 
 def _framework(who: str, declared: Pair) -> str:

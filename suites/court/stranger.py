@@ -6,12 +6,10 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import struct
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -172,23 +170,21 @@ class Nursery:
         self.framework, self.kind, self.hidden = framework, kind, tuple(hidden)
         self.process: subprocess.Popen[bytes] | None = None
         self.control: socket.socket | None = None
-        self.scratch = ""
         self.strangers: list[Stranger] = []
 
     def start(self) -> None:
         """Begin to import the framework; returns at once."""
         self.stop()
-        self.scratch = tempfile.mkdtemp(prefix="gradgate-court-")
         ours, theirs = socket.socketpair()
         self.process = subprocess.Popen(
-            wall.command(self.kind, self.framework, theirs.fileno(), self.scratch, self.hidden),
+            wall.command(self.kind, self.framework, theirs.fileno(), self.hidden),
             pass_fds=(theirs.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=wall.variables(self.scratch),
+            env=wall.variables(),
             start_new_session=True,
-            cwd=self.scratch,
+            cwd="/",
         )
         theirs.close()
         self.control = ours
@@ -220,8 +216,16 @@ class Nursery:
         asked = {
             "bytes": limits.memory,
             "processor": limits.processor,
-            "scratch": self.scratch,
-            "folders": [*wall.folders(self.framework), *wall.SYSTEM, "/proc", "/dev", str(wall.HERE), wall.BEHIND],
+            "scratch": wall.SCRATCH,
+            "folders": [
+                *wall.folders(self.framework),
+                *wall.SYSTEM,
+                "/proc",
+                "/dev",
+                str(wall.HERE),
+                str(wall.HERE.parent / "exact"),
+                wall.BEHIND,
+            ],
         }
         socket.send_fds(self.control, [json.dumps(asked).encode()], [theirs.fileno()])
         theirs.close()
@@ -256,9 +260,6 @@ class Nursery:
         if self.control is not None:
             self.control.close()
             self.control = None
-        if self.scratch:
-            shutil.rmtree(self.scratch, ignore_errors=True)
-            self.scratch = ""
 
     def __enter__(self) -> Nursery:
         self.start()

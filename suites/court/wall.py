@@ -20,12 +20,40 @@ from pathlib import Path
 from gradgate.references.errors import UsageError, unknown
 from gradgate.suites.workers.worker import environment
 
+
+def _place(name: str) -> Path:
+    """The folder of one of gradgate's packages, which need not lie side by side."""
+    spec = importlib.util.find_spec(f"gradgate.{name}")
+    assert spec is not None
+    return Path((spec.submodule_search_locations or [""])[0])
+
+
 WALLS = ("auto", "bubblewrap", "plain")
 """``auto`` takes bubblewrap if it works here; ``plain`` never takes it."""
 HERE = Path(__file__).resolve().parent
-FILES = ("inside.py", "message.py")
+FILES = {
+    "inside.py": HERE / "inside.py",
+    "message.py": HERE / "message.py",
+    "masks.py": HERE.parent / "pairs/masks.py",
+    "landlock.py": HERE.parent / "workers/landlock.py",
+}
+"""What serves a candidate. None of these files imports anything of gradgate."""
+PLACES = {"suites": HERE.parent, **{name: _place(name) for name in ("references", "hw_profiles")}}
+"""Folders of gradgate -> where they are."""
+EVALUATOR = (
+    "suites/__init__.py",
+    "suites/exact",
+    *(f"hw_profiles/{name}.py" for name in ("__init__", "calls")),
+    *(
+        f"references/{name}.py"
+        for name in ("__init__", "backends", "contract", "errors", "law_kinds", "plugged", "torch_ranks", "trial")
+    ),
+)
+"""What evaluates a candidate in sixty digits: it has no task in it. These are paths in gradgate's folder."""
 BEHIND = "/court"
 """Where these files are in bubblewrap's file system."""
+SCRATCH = "/dev/shm"
+"""Where a candidate may write: an empty folder in memory is mounted over it, for each process another one."""
 SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/etc/ld.so.cache", "/etc/localtime")
 
 
@@ -89,19 +117,18 @@ def _within(path: str, folder: str) -> bool:
     return Path(path).is_relative_to(folder)
 
 
-def command(wall: str, framework: str, control: int, scratch: str, hidden: Sequence[str]) -> list[str]:
+def command(wall: str, framework: str, control: int, hidden: Sequence[str]) -> list[str]:
     """The command that starts `inside` behind a wall.
 
     Args:
         wall: ``bubblewrap`` or ``plain``.
         framework: ``jax`` or ``torch``.
         control: number of the inherited socket.
-        scratch: an empty folder.
         hidden: files and folders that must not be visible, though they may lie among the packages.
     """
     python = [sys.executable, "-I", "-B"]
     if wall == "plain":
-        return [*python, str(HERE / FILES[0]), str(control), framework]
+        return [*python, str(FILES["inside.py"]), str(control), framework]
     roots = folders(framework)
     words = [bubblewrap(), "--unshare-all", "--uid", "1000", "--gid", "1000"]
     words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
@@ -112,24 +139,31 @@ def command(wall: str, framework: str, control: int, scratch: str, hidden: Seque
     for path in hidden:
         if any(_within(path, root) for root in roots) and os.path.exists(path):
             words += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
-    words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", scratch, "--chdir", scratch]
-    for name in FILES:
-        words += ["--ro-bind", str(HERE / name), f"{BEHIND}/{name}"]
-    return [*words, *python, f"{BEHIND}/{FILES[0]}", str(control), framework]
+    words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", SCRATCH, "--chdir", SCRATCH]
+    for name, path in FILES.items():
+        words += ["--ro-bind", str(path), f"{BEHIND}/{name}"]
+    for name in EVALUATOR:
+        words += [
+            "--ro-bind",
+            str(PLACES[name.partition("/")[0]] / name.partition("/")[2]),
+            f"{BEHIND}/gradgate/{name}",
+        ]
+    return [*words, *python, f"{BEHIND}/inside.py", str(control), framework]
 
 
-def variables(scratch: str) -> dict[str, str]:
+def variables() -> dict[str, str]:
     """The whole environment of a process behind the wall; nothing of the court's own is passed on."""
     own = {name: value for name, value in environment().items() if "CACHE" not in name and "FAULT" not in name}
     return {
         **own,
         "PATH": "/usr/bin:/bin",
         "LANG": "C.UTF-8",
-        "HOME": scratch,
-        "TMPDIR": scratch,
-        "XDG_CACHE_HOME": scratch,
+        "HOME": SCRATCH,
+        "TMPDIR": SCRATCH,
+        "XDG_CACHE_HOME": SCRATCH,
         "JAX_NUM_CPU_DEVICES": "1",
         "CUDA_VISIBLE_DEVICES": "",
+        "TRITON_INTERPRET": "1",
         "XLA_FLAGS": _flags(own["XLA_FLAGS"]),
     }
 

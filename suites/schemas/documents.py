@@ -690,6 +690,25 @@ class Counterexample(msgspec.Struct):
     noise: Amount | None
 
 
+class Measured(msgspec.Struct):
+    """What was measured at a workload of SOL-ExecBench."""
+
+    max_absolute_error: Amount
+    max_relative_error: Amount
+    has_nan: bool
+    has_inf: bool
+    seconds: Annotated[Amount, Meta(description="of one call, the crossing of the wall included")]
+    reference_seconds: Amount
+
+
+class Hint(msgspec.Struct):
+    """Whether a candidate's formula is the reference's in sixty digits, as its own process says, which could lie."""
+
+    state: Literal["equal", "differs", "unknown"] = "unknown"
+    reason: str = ""
+    error: Annotated[Amount | None, Meta(description="largest relative distance that the balls allow")] = None
+
+
 class Answer(msgspec.Struct):
     """What a court says about one candidate."""
 
@@ -708,6 +727,11 @@ class Answer(msgspec.Struct):
     processes: Count
     calls: Count
     seconds: Amount
+    task: Annotated[str, Meta(description="the task's target")] = ""
+    task_digest: Annotated[str, Meta(description="the sha256 of the file in which the task is declared")] = ""
+    function: Annotated[str, Meta(description="the function that was asked for; none: the court's choice")] = ""
+    sixty_digits: Annotated[Hint, Meta(description="a hint, and no verdict")] = msgspec.field(default_factory=Hint)
+    measured: Annotated[dict[str, Measured], Meta(description="claim about a workload -> what was measured")] = {}
 
 
 class Judgement(msgspec.Struct):

@@ -53,13 +53,12 @@ class Heard:
 
 
 def tasks(framework: str) -> Iterator[tuple[str, Pair]]:
-    """(target, pair) of every pair that can be a task: none that draws random numbers."""
+    """(target, pair) of every pair."""
     for place in pairs():
         module, _, name = place.partition(":")
         if module.partition("_")[0] == framework:
             found: Pair = getattr(importlib.import_module(f"{PACKAGE}.{module}"), name)
-            if not found.random:
-                yield f"{PACKAGE}.{place}", found
+            yield f"{PACKAGE}.{place}", found
 
 
 def heard(target: str, pair: Pair) -> Iterator[Heard]:

@@ -17,9 +17,11 @@ import msgspec
 import pytest
 
 from gradgate import Court, Pair, UsageError, constant, key, normal
+from gradgate.references import registry
 from gradgate.references.contract import installed
 from gradgate.suites.bugs.strangers.exploits import EXPLOITS, JAX, TORCH, Exploit
 from gradgate.suites.court import wall
+from gradgate.suites.court.problems import Docket
 from gradgate.suites.court.proxy import task_of
 from gradgate.suites.court.stranger import descendants
 from gradgate.suites.schemas import documents
@@ -99,6 +101,35 @@ def test_a_small_error_is_refuted(court: Court) -> None:
     assert rows(court.judge(text))["gradient_float64"] == "refuted"
 
 
+@pytest.mark.parametrize("court", ["torch", "jax"], indirect=True)
+def test_sixty_digits_behind_the_wall_see_what_floats_do_not(court: Court) -> None:
+    """An error of 1e-20 is no fault of the floats; it is seen, and is no verdict."""
+    framework = court.pair.where
+    right = court.judge(RIGHT[framework])
+    assert right["sixty_digits"]["state"] == "equal", right["sixty_digits"]
+    assert right["sixty_digits"]["error"] < 1e-50
+    text = RIGHT[framework].replace("return dy * w", "return (dy + dy * w * 1e-20) * w")
+    assert text != RIGHT[framework]
+    off = court.judge(text)
+    assert off["verdict"] == "upheld", off["reason"]
+    assert off["sixty_digits"]["state"] == "differs"
+    assert off["sixty_digits"]["reason"].startswith("x[")
+
+
+@pytest.mark.parametrize("court", ["torch", "jax"], indirect=True)
+def test_a_lie_about_sixty_digits_is_no_verdict(court: Court) -> None:
+    """A candidate that replaces the evaluator is refuted by the floats, and its hint is not asked for."""
+    framework = court.pair.where
+    lie = f"import gradgate.suites.exact.on_{framework} as evaluator\nevaluator.evaluate = evaluator.trace = None\n"
+    wrong = court.judge(TEXTS[framework] + lie)
+    assert wrong["verdict"] == "refuted"
+    assert wrong["sixty_digits"]["state"] == "unknown"
+    odd = court.judge(RIGHT[framework] + lie)
+    assert odd["verdict"] == "upheld"
+    assert odd["sixty_digits"]["state"] == "unknown"
+    assert "TypeError" in odd["sixty_digits"]["reason"]
+
+
 @pytest.mark.parametrize("exploit", chosen("torch", 10), ids=lambda one: one.name)
 def test_an_exploit_is_not_upheld(exploit: Exploit, torch_court: Court) -> None:
     answer = torch_court.judge(exploit.text("torch"), exploit.name)
@@ -134,6 +165,40 @@ def test_inputs_are_new_for_every_candidate(torch_court: Court) -> None:
     assert any(spec.T not in listed["T"] or spec.H not in listed["H"] for spec in drawn)
 
 
+OPTIONED = {
+    "torch": "import torch\ndef plain(x, axis=-1, way='sum'):\n"
+    "    return torch.exp(x).sum(axis) if way == 'sum' else x.mean(axis)\n",
+    "jax": "import jax\ndef plain(x, axis=-1, way='sum'):\n"
+    "    return jax.numpy.exp(x).sum(axis) if way == 'sum' else x.mean(axis)\n",
+}
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_every_value_of_an_option_is_tried_where_no_dim_is_1(framework: str) -> None:
+    """With few shapes, as in JAX, a value that is tried at a size of 1 alone would hide a wrong axis."""
+    pytest.importorskip(framework)
+    space: dict[str, Any] = {}
+    exec(OPTIONED[framework], space)
+    declared = Pair(
+        None,
+        reference=space["plain"],
+        inputs={"x": normal("T H")},
+        dims={"T": (4, 1, 19), "H": (6, 1, 33)},
+        options={"axis": (-1, 0), "way": ("sum", "mean")},
+        name="reduced",
+        framework=framework,
+    )
+    pair = task_of(declared)
+    try:
+        docket = Docket(pair, pair.lowered)
+        for claim in ("outputs", "gradient_float64"):
+            specs = [spec for spec, _ in docket.problems(docket.method.claim(claim))]
+            for name, values in (("axis", {-1, 0}), ("way", {"sum", "mean"})):
+                assert {getattr(spec, name) for spec in specs if spec.T > 1 and spec.H > 1} == values, claim
+    finally:
+        registry.forget(pair.family.name)
+
+
 def test_cotangents_come_after_the_forward_pass(torch_court: Court) -> None:
     """A candidate that returns in its forward pass what it will pull cannot know the cotangents."""
     text = TORCH + "def gradient(dy, x, w):\n    raise ValueError(str(dy.shape == x.shape))\n"
@@ -165,14 +230,13 @@ def test_without_bubblewrap_the_verdicts_are_the_same_and_nothing_is_left() -> N
             if one.name in ("stays", "reads_the_court"):
                 assert court.judge(one.text("torch"))["verdict"] in ("refuted", "error")
         assert court.nursery.process is not None
-        pid, scratch = court.nursery.process.pid, court.nursery.scratch
+        pid = court.nursery.process.pid
         deadline = time.monotonic() + 20.0
         while (
             descendants(pid) and time.monotonic() < deadline
         ):  # they were killed, and a namespace ends in its own time
             time.sleep(0.1)
         assert descendants(pid) == []
-    assert not Path(scratch).exists()
     assert not Path(f"/proc/{pid}").exists()
 
 
@@ -191,7 +255,6 @@ def plain(x: Any, w: Any) -> Any:
 INPUTS = {"x": normal("T"), "w": normal("T")}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no reference": ({"reference": None, "function": plain}, "has no reference"),
-    "random": ({"random": True}, "draws random numbers"),
     "devices": ({"devices": ("interpreter",)}, "declares devices"),
     "an option that is a function": ({"options": {"act": (abs,)}}, "does not cross the wall"),
     "a typed key": ({"inputs": {**INPUTS, "k": key(typed=True)}, "framework": "jax"}, "does not cross the wall"),
@@ -207,6 +270,55 @@ def test_a_pair_that_is_no_task_is_refused_in_words(what: str) -> None:
     assert task_of(Pair(**declared, name="task")).called == "task"
     with pytest.raises(UsageError, match=words):
         task_of(Pair(**{**declared, **changes}, name="task"))
+
+
+DROPPED = {
+    "torch": """
+import torch
+def plain(x, p):
+    return torch.nn.functional.dropout(x, p) * x
+""",
+    "jax": """
+import jax
+def plain(x, key):
+    kept = jax.random.bernoulli(key, 0.75, x.shape)
+    return jax.numpy.where(kept, x * x + jax.random.normal(key, x.shape, x.dtype), 0)
+""",
+}
+"""Functions that draw random numbers."""
+AGAIN = {
+    "torch": "def candidate(x, p):\n    return x * x * torch.empty_like(x).bernoulli_(0.75) / 0.75\n",
+    "jax": "def candidate(x, key):\n    return plain(x, key)\n",
+}
+ANEW = {
+    "torch": "def candidate(x, p):\n    torch.manual_seed(7)\n    return plain(x, float(p))\n",
+    "jax": "def candidate(x, key):\n    return plain(x, jax.random.fold_in(key, 7))\n",
+}
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_a_candidate_draws_the_random_numbers_of_the_reference(framework: str) -> None:
+    pytest.importorskip(framework)
+    space: dict[str, Any] = {}
+    exec(DROPPED[framework], space)
+    more = {"p": constant(0.25, gradient=False)} if framework == "torch" else {"key": key()}
+    if framework == "torch":
+        plain = space["plain"]
+        space["plain"] = lambda x, p: plain(x, float(p))
+    declared = Pair(
+        None,
+        reference=space["plain"],
+        inputs={"x": normal("T"), **more},
+        dims={"T": (40, 7)},
+        dtypes=("float32",) if framework == "torch" else ("float64", "float32"),
+        random=framework == "torch",
+        name="dropped",
+        framework=framework,
+    )
+    with Court(declared, seconds=PATIENCE[framework]) as court:
+        right = court.judge(DROPPED[framework] + AGAIN[framework])
+        assert right["verdict"] == "upheld", right["reason"]
+        assert court.judge(DROPPED[framework] + ANEW[framework])["verdict"] == "refuted"
 
 
 def test_a_wall_that_is_not_there_is_refused() -> None:

@@ -1,0 +1,215 @@
+"""Many candidates of many tasks in one call: in several processes, resumed after a kill, or a share of them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import hashlib
+import itertools
+import json
+import multiprocessing
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gradgate.references.errors import UsageError
+from gradgate.references.loading import is_path
+from gradgate.suites.court.court import Court, candidate_text, task_digest, unanswered
+
+DEATHS = 2
+"""How often one candidate may take the court's own process with it before it gets no answer."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A candidate for a task.
+
+    Attributes:
+        task: the target of a task, such as ``task.py:norm``.
+        candidate: the text of its module, or the path of its file.
+        name: what the answer calls it; by default the file's name.
+        function: the name of its function, as in `Court.judge`.
+    """
+
+    task: str
+    candidate: str | Path
+    name: str = ""
+    function: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """(task, digest of the task's file, digest of the candidate's text, function): equal keys, equal questions.
+
+        Raises:
+            UsageError: the candidate's file cannot be read.
+        """
+        text, _ = candidate_text(self.candidate, self.name)
+        return self.task, task_digest(self.task), hashlib.sha256(text.encode()).hexdigest(), self.function
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How courts are opened; the attributes are those of `Court`."""
+
+    wall: str = "auto"
+    seconds: float = 20.0
+
+    def open(self, task: str) -> Court:
+        """A court for a task."""
+        return Court(task, wall=self.wall, seconds=self.seconds)
+
+
+class _Listed(msgspec.Struct, forbid_unknown_fields=True):
+    """A line of a file of cases."""
+
+    task: str
+    candidate: str
+    name: str = ""
+    function: str = ""
+
+
+def cases_of(path: Path) -> list[Case]:
+    """The cases that a file lists: in each line a JSON object with ``task``, ``candidate``, ``name``, ``function``.
+
+    The last two may be missing. Paths, of files of tasks and candidates, are relative to the folder of the list.
+
+    Raises:
+        UsageError: the file cannot be read, or a line is no such object; says which.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}") from None
+    found = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            one = msgspec.json.decode(line, type=_Listed)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise UsageError(f"line {number} of {path} is no case: {error}") from None
+        of_file = one.task.endswith(".json") or is_path(one.task.rpartition(":")[0])
+        task = str(path.parent / one.task) if of_file else one.task
+        found.append(Case(task, path.parent / one.candidate, one.name or one.candidate, one.function))
+    return found
+
+
+def answered(path: Path) -> dict[tuple[str, str, str, str], dict[str, Any]]:
+    """The answers in a file of lines, by the `Case.key` that they belong to. What a kill cut off is left out."""
+    found = {}
+    with contextlib.suppress(FileNotFoundError), path.open(encoding="utf-8") as file:
+        for line in file:
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                one = json.loads(line)
+                found[one["task"], one["task_digest"], one["digest"], one["function"]] = one
+    return found
+
+
+def judge_cases(cases: Sequence[Case], settings: Settings, jobs: int = 1) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(index of a case, its answer), as soon as each is known.
+
+    With one job everything happens in this process. With more, each has a process of its own, and if that is killed,
+    another one takes its place. Cases of one task should be neighbours: a court is opened for each run of them.
+
+    Raises:
+        UsageError: a task is none for strangers, or a candidate's file cannot be read.
+    """
+    runs = [list(run) for _, run in itertools.groupby(range(len(cases)), key=lambda i: cases[i].task)]
+    if jobs == 1:
+        for run in runs:
+            with settings.open(cases[run[0]].task) as court:
+                for i in run:
+                    yield i, court.judge(cases[i].candidate, cases[i].name, cases[i].function)
+        return
+    waiting = deque(_portions(runs, jobs))
+    answers: queue.SimpleQueue[tuple[int, dict[str, Any]] | BaseException | None] = queue.SimpleQueue()
+    stop = threading.Event()
+    threads = [
+        threading.Thread(target=_work, args=(cases, settings, waiting, answers, stop), daemon=True) for _ in range(jobs)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        left = len(threads)
+        while left:
+            found = answers.get()
+            if isinstance(found, BaseException):
+                raise found
+            if found is None:
+                left -= 1
+            else:
+                yield found
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def _portions(runs: Sequence[Sequence[int]], jobs: int) -> Iterator[list[int]]:
+    """The work, in portions of one task each; a task is divided only if there are fewer tasks than jobs."""
+    parts = 1 if len(runs) >= jobs else -(-jobs // max(1, len(runs)))
+    for run in runs:
+        for part in range(parts):
+            portion = list(run[part::parts])
+            if portion:
+                yield portion
+
+
+def _work(
+    cases: Sequence[Case],
+    settings: Settings,
+    waiting: deque[list[int]],
+    answers: queue.SimpleQueue[Any],
+    stop: threading.Event,
+) -> None:
+    """Let one process after another judge what waits."""
+    pool = _pool()
+    try:
+        while waiting and not stop.is_set():
+            try:
+                portion = waiting.popleft()
+            except IndexError:
+                break
+            for i in portion:
+                for death in range(DEATHS):
+                    if stop.is_set():
+                        return
+                    try:
+                        answers.put((i, pool.submit(_judged, cases[i], settings).result()))
+                        break
+                    except BrokenProcessPool:
+                        pool.shutdown()
+                        pool = _pool()
+                        if death == DEATHS - 1:
+                            text, name = candidate_text(cases[i].candidate, cases[i].name)
+                            reason = f"the court's own process ended {DEATHS} times while this candidate was judged"
+                            answers.put((i, unanswered(cases[i].task, name, text, cases[i].function, reason)))
+    except BaseException as error:
+        answers.put(error)
+    finally:
+        pool.shutdown()
+        answers.put(None)
+
+
+def _pool() -> concurrent.futures.ProcessPoolExecutor:
+    return concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+
+
+_OPEN: dict[tuple[str, Settings], Court] = {}
+"""The court of this process, if it is one of several."""
+
+
+def _judged(case: Case, settings: Settings) -> dict[str, Any]:
+    key = case.task, settings
+    if key not in _OPEN:
+        while _OPEN:
+            _OPEN.popitem()[1].close()
+        _OPEN[key] = settings.open(case.task)
+    return _OPEN[key].judge(case.candidate, case.name, case.function)
