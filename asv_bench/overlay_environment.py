@@ -12,11 +12,15 @@ from pathlib import Path, PurePosixPath
 
 from asv import util
 from asv.environment import Environment
+from asv.machine import MachineCollection
 
 from gradgate.suites.gate.git import Repository
 from gradgate.suites.gate.overlay import Overlay
 
 HERE = Path(__file__).resolve().parent
+MACHINES = HERE / ".asv" / "machines.json"
+"""asv keeps what it knows of machines in ``~/.asv-machine.json``; here it is a file of the repository's own folder."""
+MachineCollection.get_machine_file_path = staticmethod(lambda: str(MACHINES))
 
 
 class OverlayEnvironment(Environment):
