@@ -9,6 +9,7 @@ Only Python and git are needed: the job that may write runs nothing else.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import shutil
@@ -38,13 +39,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=("fetch", "keep"))
     parser.add_argument("folders", nargs="*", type=Path, help="keep: results folders (default: asv_bench/.asv/results)")
+    parser.add_argument(
+        "--verdicts", type=Path, metavar="FILE", help="keep: in place of folders, the verdicts.json of HEAD"
+    )
     parser.add_argument("--message", default="Results", help="keep: the message of the commit")
     chosen = parser.parse_args(arguments)
     try:
         if chosen.what == "fetch":
             print(fetch(RESULTS))
+        elif chosen.verdicts:
+            print(keep_verdicts(chosen.verdicts, chosen.message))
         else:
             print(keep(chosen.folders or [RESULTS], chosen.message))
+    except OSError as error:
+        print(f"history: {error}", file=sys.stderr)
+        return 3
     except history.ShrunkError as error:
         print(f"history: {error}", file=sys.stderr)
         return 1
@@ -108,6 +117,20 @@ def keep(
         print(f"history: {BRANCH} was changed meanwhile; another try in {wait:.0f} s", flush=True)
         time.sleep(wait)
     raise GitError(f"{BRANCH} was changed {TRIES} times meanwhile: run this again")
+
+
+def keep_verdicts(file: Path, message: str) -> str:
+    """Add what ``gradgate verify`` found at HEAD to the branch; returns a sentence that says what was added.
+
+    Raises:
+        GitError, ShrunkError: as `keep`.
+        OSError: there is no such file.
+    """
+    document = json.loads(file.read_text(encoding="utf-8"))
+    commit, seconds = _git(HERE, "show", "--no-patch", "--format=%H %ct", "HEAD").split()
+    with tempfile.TemporaryDirectory(dir=_scratch()) as folder:
+        history.write_verdicts(document, commit, 1000 * int(seconds), Path(folder))
+        return keep([Path(folder)], message)
 
 
 def _scratch() -> Path:

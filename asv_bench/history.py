@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,14 @@ TRIED = "tried"
 """The name of a JSON file in a machine's folder: commit -> how often it was measured without success."""
 TRIES = 3
 """After so many failures, a commit is no longer counted as missing: a broken commit would fail every later run."""
+VERIFY = "verify"
+"""The machine under whose name verdicts are kept: they belong to a commit, and not to one profile."""
+OF_VERDICTS = {
+    "verdicts.Verdicts.track_not_as_declared": "claims",
+    "verdicts.Verdicts.track_digits": "digits",
+    "verdicts.Verdicts.track_digits_lost": "digits",
+}
+"""Benchmark -> its unit, of the figures that come from verdicts.json and not from asv."""
 Row = dict[str, Any]
 """A document of asv's, or a part of one: asv alone knows its keys."""
 
@@ -137,6 +146,59 @@ def record_tries(results: Path, machine: str, asked: Sequence[str]) -> list[str]
         (results / machine).mkdir(parents=True, exist_ok=True)
         _write(results / machine / TRIED, {**tried, **{commit: tried.get(commit, 0) + 1 for commit in failed}})
     return failed
+
+
+def of_verdicts(document: Row, commit: str, milliseconds: int) -> tuple[Row, Row]:
+    """The figures of a run of ``gradgate verify``, as asv would write them.
+
+    For each method: how many claims are not as declared, the fewest digits to which a formula agrees in sixty digits,
+    and the most digits that a gradient in floats loses beyond plain backprop.
+
+    Args:
+        document: verdicts.json.
+        commit: the commit that was judged.
+        milliseconds: when it was made, since 1970.
+
+    Returns:
+        The result file, and the list of benchmarks.
+    """
+    of_method: dict[str, list[Row]] = {}
+    for row in document["verdicts"]:
+        of_method.setdefault(f"{row['family']}:{row['method']}:{row['framework']}", []).append(row)
+    names = sorted(of_method)
+    least = [[row["digits"] for row in of_method[name] if "digits" in row] for name in names]
+    lost = [[row["lost"] for row in of_method[name] if "lost" in row] for name in names]
+    values = (
+        [sum(not row["as_expected"] for row in of_method[name]) for name in names],
+        [min(found, default=math.nan) for found in least],
+        [max(found, default=math.nan) for found in lost],
+    )
+    params = [[repr(name) for name in names]]
+    facts = dict.fromkeys(("os", "arch", "cpu", "num_cpu", "ram"), "") | {"machine": VERIFY}
+    result = {
+        "commit_hash": commit, "env_name": VERIFY, "date": milliseconds, "params": {**facts, "python": ""},
+        "python": "", "requirements": {}, "env_vars": {},
+        "result_columns": ["result", "params", "version", "started_at"],
+        "results": {name: [one, params, "1", milliseconds] for name, one in zip(OF_VERDICTS, values, strict=True)},
+        "durations": {}, "version": 2,
+    }  # fmt: skip
+    benchmarks = {
+        name: {
+            "name": name, "param_names": ["method"], "params": params, "unit": unit, "version": "1", "type": "track",
+            "timeout": 60, "code": "",
+        }
+        for name, unit in OF_VERDICTS.items()
+    }  # fmt: skip
+    return result, {**benchmarks, "version": 2}
+
+
+def write_verdicts(document: Row, commit: str, milliseconds: int, results: Path) -> None:
+    """Write `of_verdicts` into a results folder."""
+    result, benchmarks = of_verdicts(document, commit, milliseconds)
+    (results / VERIFY).mkdir(parents=True, exist_ok=True)
+    _write(results / VERIFY / "machine.json", {**result["params"], "version": 1})
+    _write(results / VERIFY / f"{commit[:8]}-{VERIFY}.json", result)
+    _write(results / "benchmarks.json", benchmarks)
 
 
 def result_files(results: Path) -> Iterator[Path]:
