@@ -209,7 +209,7 @@ def result_files(results: Path) -> Iterator[Path]:
 
 
 def rows(document: Row) -> Iterator[tuple[str, Row]]:
-    """Each benchmark of a result file, and its row as a dict with the file's columns, such as ``result`` and ``params``."""
+    """Each benchmark of a result file, and its row as a dict with the columns of the file, such as ``result``."""
     for benchmark, row in document["results"].items():
         given = row if isinstance(row, list) else [row]  # asv leaves out what is missing at the end
         yield benchmark, {"result": None, **dict(zip(document["result_columns"], given, strict=False))}
