@@ -163,7 +163,7 @@ def write(results: Path, site: Path, root: Path, alive: Mapping[str, Mapping[str
     (site / "badge.svg").write_text(badge.svg("claims", *verdicts[:2]), encoding="utf-8")
     (site / "badge.json").write_text(json.dumps(badge.endpoint("claims", *verdicts[:2])), encoding="utf-8")
     rises = sum(change["state"] == "open" for change in document["changes"])
-    (site / "bytes.html").write_text(page(site, document, verdicts[2]), encoding="utf-8")
+    (site / "bytes.html").write_text(page(site, document, *verdicts[1:]), encoding="utf-8")
     return rises
 
 
@@ -297,13 +297,21 @@ def _state(
     return {"state": "open"}
 
 
-def page(site: Path, document: Mapping[str, Any], verdicts: str) -> str:
-    """The page as text; the script fills its tables."""
+def page(site: Path, document: Mapping[str, Any], colour: str, verdicts: str) -> str:
+    """The page as text; the script fills its tables.
+
+    Args:
+        site: the folder of the site, for the links to what is there.
+        document: what `figures` returns.
+        colour: of the badge.
+        verdicts: a sentence on the newest verdicts.
+    """
     there = {"history/index.html": "asv", "history/regressions.xml": "Feed", "report/index.html": "Verdicts"}
     links = [("index.html", "Guide"), *((path, name) for path, name in there.items() if (site / path).exists())]
     newest = document["commits"][-1]
     values = {
         "links": "".join(f'<a href="{path}">{name}</a>' for path, name in links),
+        "tone": {"green": "upheld", "red": "failure"}.get(colour, "inapplicable"),
         "verdicts": html.escape(verdicts),
         "count": str(len(document["commits"])),
         "newest": html.escape(f"{newest[0][:8]} of {newest[1]}"),
@@ -346,8 +354,9 @@ def _newest_verdicts(series: Sequence[Series], commits: Sequence[Commit]) -> tup
     values = [value for one in judged for place, value in one.points if place == newest and value is not None]
     wrong = round(sum(values))
     words = f"{wrong} not as declared" if wrong else "as declared"
-    said = f"At {commits[newest].hash[:8]} of {commits[newest].date}, the claims of {len(values)} methods were judged: "
-    said += f"{wrong} are not as declared." if wrong else "all are as declared."
+    said = f"At {commits[newest].hash[:8]} of {commits[newest].date}, the claims of "
+    said += f"{len(values)} method{'s' * (len(values) != 1)} were judged: "
+    said += f"{wrong} {'is' if wrong == 1 else 'are'} not as declared." if wrong else "all are as declared."
     return words, "red" if wrong else "green", said
 
 

@@ -51,9 +51,10 @@ function commitName(data, place) {
 }
 
 /* A change in words: its commit, or the commits between which it happened, the reason, and what is alive at the peak. */
-function described(data, change) {
+function described(data, change, several = false) {
   const [, date, subject] = data.commits[change.at];
-  const line = element("li", {}, commitName(data, change.at), ` ${date} ${subject}`);
+  const step = several ? ` ${shown(change.old)} → ${shown(change.new)}` : "";
+  const line = element("li", {}, commitName(data, change.at), ` ${date}${step} ${subject}`);
   if (change.at - change.from > 1) {
     line.append(` (${change.at - change.from - 1} commits before it were not measured)`);
   }

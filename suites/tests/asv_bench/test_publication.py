@@ -12,12 +12,14 @@ import shutil
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gradgate.suites.site import browser as in_browser
 from gradgate.suites.tests.scratch import Scratch
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -265,7 +267,7 @@ def test_the_page_links_to_everything_and_the_badge_says_how_it_stands(site: Sit
         assert f'href="{link}"' in page
     said = f"At {site.commits[-1][:8]} of "
     assert said in page
-    assert "the claims of 1 methods were judged: 1 are not as declared." in page
+    assert "the claims of 1 method were judged: 1 is not as declared." in page
     assert json.loads((site.root / "site" / "badge.json").read_text())["message"] == "1 not as declared"
     assert "1 not as declared" in (site.root / "site" / "badge.svg").read_text()
     assert "{{" not in page
@@ -315,9 +317,9 @@ def browser(
     site: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str, str], tuple[str, list[str]]]]:
     """Open a page of the site in Chromium; returns the DOM after the page's scripts ran, and the console's messages."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    chromium = in_browser.chromium()
     if chromium is None:
-        pytest.skip("chromium is not installed")
+        pytest.skip("chromium is not installed, and CHROMIUM names none")
     if not (site.root / "site" / "history" / "vendor").is_dir():
         pytest.skip("asv's scripts are not here: npm is missing, or cannot reach its registry")
     handler = functools.partial(_Quiet, directory=str(site.root / "site"))
@@ -361,10 +363,10 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("path", "shot", "said"),
     [
-        ("index.html", "index.png", ["101,000", "Regressions (2)"]),
+        ("index.html", "index.png", ["101,000", "+1.00%", "2 acknowledged, 2 taken back"]),
         ("history/index.html", "grid.png", ["track_temp_bytes", "benchmark-container"]),
         (
-            f"history/index.html#{NAME}?machine=cpu&machine=nvidia-h100&p-method=%27f%3Aone%3Ajax%27", "graph.png",
+            f"history/index.html#{NAME}?machine=cpu&machine=nvidia-h100&p-method=%27f%3Aone%3Ajax~ab12%27", "graph.png",
             ["flot-base", "nvidia-h100", "cpu"],
         ),
         ("history/index.html#/regressions", "regressions.png", ["f:one:jax", "1.00", "nvidia-h100"]),
@@ -384,3 +386,68 @@ def test_a_script_that_fails_or_is_missing_is_a_complaint(browser: Any, site: Si
     _, console = browser("broken.html", "broken.png")
     assert any("undefined_function" in line for line in console)
     assert any("404" in line for line in console)
+
+
+CHOOSE = """(() => {{ for (const [name, value] of Object.entries({chosen})) {{
+    const field = document.getElementById("choice").elements[name];
+    if (field.type === "checkbox") field.checked = value; else field.value = value;
+  }}
+  document.getElementById("choice").dispatchEvent(new Event("input", {{bubbles: true}}));
+  return [document.getElementById("summary").textContent,
+          [...document.querySelectorAll("#rows tbody tr")].map((row) => row.innerText.replace(/\\s+/g, " ").trim()),
+          location.search];
+}})()"""
+OPEN = """[...document.querySelectorAll("#open tbody tr")].map((row) => row.innerText.replace(/\\s+/g, " ").trim())"""
+
+
+@pytest.mark.parametrize("width", [400, 1200])
+def test_any_two_commits_are_compared_and_filtered_and_a_rise_is_acknowledged(site: Site, width: int) -> None:
+    pytest.importorskip("tornado")
+    if in_browser.chromium() is None:
+        pytest.skip("chromium is not installed, and CHROMIUM names none")
+    first, allowed, newest = (site.commits[place][:8] for place in (0, ALLOWED, COMMITS - 1))
+    turned = {"base": newest, "head": allowed, "framework": "", "method": "", "class": "g"}
+    acknowledge = """(() => {
+      [...document.querySelectorAll("#open button")][0].click();
+      const form = document.querySelector("dialog form");
+      form.elements.reason.value = 'it is "worth" it'; form.elements.expires.value = "2999-01-31";
+      form.dispatchEvent(new Event("input"));
+      return [document.querySelector("dialog").open, document.getElementById("lines").textContent,
+              document.getElementById("edit").href];
+    })()"""
+    scripts = [
+        OPEN, CHOOSE.format(chosen=json.dumps({"base": first, "head": newest})),
+        CHOOSE.format(chosen=json.dumps({"profile": "cpu", "class": "f"})),
+        CHOOSE.format(chosen=json.dumps({"framework": "torch", "method": "tw", "quantity": "temp_bytes"})),
+        CHOOSE.format(chosen=json.dumps(turned)),
+        CHOOSE.format(chosen=json.dumps({"all": True, "quantity": ""})), acknowledge,
+        f"document.querySelector('dialog [name=hide]').click() || {OPEN}",
+        f"[...document.querySelectorAll('#open p button')][0].click() || {OPEN}",
+        CHOOSE.format(chosen=json.dumps({"base": first, "head": site.commits[4][:8], "profile": "nvidia-h100"})),
+        "document.documentElement.scrollWidth",
+    ]  # fmt: skip
+    opened, whole, of_cpu, one, back, equal, dialog, hidden, again, lacking, wide, complaints = in_browser.on_page(
+        site.root / "site", "bytes.html", scripts, width, SHOTS / "dashboard"
+    )
+    assert complaints == []
+    assert wide <= width
+    assert len(opened) == 3
+    assert "from 0" in opened[0], "the worst one is first"
+    assert whole[0] == "4 worse, 2 better, 6 equal. Not measured: verdicts at " + first + "."
+    assert ["three" in row for row in whole[1]] == [True, True] + 7 * [False]
+    assert "allowed: keeps the norm's denominator <b>for</b> 20% less work" in whole[1][0]
+    assert site.commits[ALLOWED][:8] in whole[1][0]
+    assert of_cpu[0].startswith("1 worse, 1 better, 2 equal.")
+    assert of_cpu[2] == f"?base={first}&head={newest}&class=f&profile=cpu"
+    assert len(one[1]) == 1
+    assert "50,000 40,000 -20.00%" in one[1][0].replace("base ", "").replace("head ", "").replace("change ", "")
+    assert back[0].startswith("0 worse, 0 better, 1 equal.")
+    assert (back[1], len(equal[1])) == ([], 2)
+    assert dialog[0]
+    assert tomllib.loads(dialog[1])["allow"] == [{
+        "cell": "f:one:jax@cpu", "quantity": "temp_bytes", "ceiling": 101_000, "reason": 'it is "worth" it',
+        "expires": datetime.date(2999, 1, 31),
+    }]  # fmt: skip
+    assert dialog[2] == "https://github.com/someone/something/edit/main/asv_bench/allow.toml"
+    assert (len(hidden), len(again)) == (2, 3)
+    assert f"nvidia-h100 at {site.commits[4][:8]}" in lacking[0]
