@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -120,8 +121,13 @@ def _run(profile: hardware.Profile, chosen: argparse.Namespace, asked: list[str]
     command += [] if chosen.again else ["--skip-existing-successful"]
     manifest = HERE / ".asv" / f"manifest-{profile.name}.json"
     manifest.write_text(json.dumps(derive(profile.name)))
+    alive = HERE / ".asv" / f"alive-{profile.name}"
+    shutil.rmtree(alive, ignore_errors=True)
+    alive.mkdir()
     environment = {**os.environ, "GRADGATE_PROFILE": profile.name, "GRADGATE_MANIFEST": str(manifest)}
+    environment["GRADGATE_ALIVE"] = str(alive)
     ran = subprocess.run(command, cwd=HERE, env=environment, input="\n".join(wanted), text=True, check=False)
+    history.record_alive(results, profile.name, alive)
     failed = history.record_tries(results, profile.name, wanted)
     if failed:
         print(f"bench: {profile.name}: no points of {', '.join(commit[:8] for commit in failed)}", file=sys.stderr)

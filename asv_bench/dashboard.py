@@ -136,14 +136,13 @@ class Allowed:
         return there and about and entry.ceiling is not None and value <= entry.ceiling
 
 
-def write(results: Path, site: Path, root: Path, alive: Mapping[str, Mapping[str, str]] | None = None) -> int:
+def write(results: Path, site: Path, root: Path) -> int:
     """Write the page and what it reads into the folder of the site; returns the number of open rises.
 
     Args:
         results: folder of asv's results.
         site: the folder to write into.
         root: a folder of the repository.
-        alive: machine -> commit and figure -> the arrays that are alive at the peak; by default from the results.
 
     Raises:
         UsageError: git does not know the branch.
@@ -151,7 +150,8 @@ def write(results: Path, site: Path, root: Path, alive: Mapping[str, Mapping[str
     commits = of_branch(root, {commit for commit, *_ in _documents(results)})
     series = _series(results, commits)
     link = commit_link(root)
-    document = figures(commits, series, entries(root, commits), link, _alive(results) if alive is None else alive)
+    alive = {path.parent.name: history.alive(path.parent) for path in results.glob(f"*/{history.ALIVE}")}
+    document = figures(commits, series, entries(root, commits), link, alive)
     folder = site / "dashboard"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -224,7 +224,7 @@ def figures(
     series: Sequence[Series],
     allowed: Sequence[Allowed],
     link: str,
-    alive: Mapping[str, Mapping[str, str]],
+    alive: Mapping[str, Mapping[str, Mapping[str, str]]],
 ) -> dict[str, Any]:
     """What the page reads, as plain JSON types.
 
@@ -232,6 +232,11 @@ def figures(
     [place, value] where the value differs from the one before, and null where there is none. ``changes`` have s (the
     place of their series), from and at (places of commits), old and new, and a state: ``better``, ``worse`` (a quantity
     that nobody has to acknowledge), ``open``, ``acknowledged`` or ``undone``.
+
+    Args:
+        commits, series, allowed: of the branch.
+        link: the start of the address of a commit's page; "" if there is none.
+        alive: machine -> commit -> name -> the arrays that are alive at the peak.
     """
     measured: dict[str, set[int]] = {}
     for one in series:
@@ -250,7 +255,8 @@ def figures(
         for before, place, old, new in one.changes():
             change = {"s": number, "from": before, "at": place, "old": old, "new": new}
             changes.append(change | _state(one, quantity, place, old, new, allowed, commits))
-            if text := alive.get(one.profile, {}).get(f"{commits[place].hash} {one.name}"):
+            text = alive.get(one.profile, {}).get(commits[place].hash, {}).get(one.name, "")
+            if text and quantity.key in ("temp_bytes", "peak_bytes"):
                 changes[-1]["alive"] = text
     return {
         "commits": [[commit.hash, commit.date, commit.subject] for commit in commits],
@@ -358,12 +364,6 @@ def _newest_verdicts(series: Sequence[Series], commits: Sequence[Commit]) -> tup
     said += f"{len(values)} method{'s' * (len(values) != 1)} were judged: "
     said += f"{wrong} {'is' if wrong == 1 else 'are'} not as declared." if wrong else "all are as declared."
     return words, "red" if wrong else "green", said
-
-
-def _alive(results: Path) -> dict[str, dict[str, str]]:
-    """Machine -> commit and figure -> the arrays that are alive at the peak."""
-    found = {path.parent.name: json.loads(path.read_text(encoding="utf-8")) for path in results.glob("*/alive")}
-    return {machine: dict(texts) for machine, texts in found.items()}
 
 
 def _quoted(name: str) -> str:

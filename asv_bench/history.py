@@ -15,6 +15,9 @@ RECORD = "published"
 does not end in .json, because asv reads every such file there as a result."""
 TRIED = "tried"
 """The name of a JSON file in a machine's folder: commit -> how often it was measured without success."""
+ALIVE = "alive"
+"""The name of a JSON file in a machine's folder: which arrays were alive at the peak. It has a list of ``texts``, and
+``at``: commit -> name of the figure -> place in that list."""
 TRIES = 3
 """After so many failures, a commit is no longer counted as missing: a broken commit would fail every later run."""
 VERIFY = "verify"
@@ -66,6 +69,8 @@ def unite(shards: Iterable[Path], results: Path) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path.parent / "machine.json", place.parent / "machine.json")
             _write(place, _merged(_load(place), _load(path)))
+        for path in shard.glob(f"*/{ALIVE}"):
+            _write_alive(results / path.parent.name, {**alive(results / path.parent.name), **alive(path.parent)})
         for path in shard.glob(f"*/{TRIED}"):
             place = results / path.parent.name / TRIED
             ours, theirs = _load(place), _load(path)
@@ -148,6 +153,20 @@ def record_tries(results: Path, machine: str, asked: Sequence[str]) -> list[str]
     return failed
 
 
+def alive(machine: Path) -> dict[str, dict[str, str]]:
+    """Commit -> name of a figure -> the arrays that were alive at its peak, of a machine's folder."""
+    document = _load(machine / ALIVE)
+    texts = document.get("texts", [])
+    return {commit: {name: texts[at] for name, at in row.items()} for commit, row in document.get("at", {}).items()}
+
+
+def record_alive(results: Path, machine: str, folder: Path) -> None:
+    """Add the files that a benchmark wrote, one for each commit, to those that are known."""
+    new = {path.stem: _load(path) for path in sorted(folder.glob("*.json"))}
+    if any(new.values()):
+        _write_alive(results / machine, {**alive(results / machine), **new})
+
+
 def of_verdicts(document: Row, commit: str, milliseconds: int) -> tuple[Row, Row]:
     """The figures of a run of ``gradgate verify``, as asv would write them.
 
@@ -226,6 +245,13 @@ def _load(path: Path) -> Row:
 
 def _write(path: Path, document: Row) -> None:
     path.write_text(json.dumps(document), encoding="utf-8")
+
+
+def _write_alive(machine: Path, known: dict[str, dict[str, str]]) -> None:
+    texts = sorted({text for row in known.values() for text in row.values()})
+    place = {text: at for at, text in enumerate(texts)}
+    rows = {commit: {name: place[text] for name, text in row.items()} for commit, row in sorted(known.items())}
+    _write(machine / ALIVE, {"texts": texts, "at": rows})
 
 
 def _merged(old: Row, new: Row) -> Row:

@@ -65,4 +65,5 @@ class OverlayEnvironment(Environment):
         # children.
         given = dict(kwargs.pop("env", None) or os.environ)
         environment = {**given, **self._global_env_vars, "ASV_PYTHONPATH": paths, "GRADGATE_IMPORT": paths}
+        environment["GRADGATE_COMMIT"] = self.installed_commit_hash or ""
         return util.check_output([sys.executable, *args], env=environment, **kwargs)

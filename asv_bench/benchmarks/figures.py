@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
+from pathlib import Path
 from typing import Any
 
 from benchmarks.common import ENTRIES, PROFILE, track
@@ -28,10 +30,15 @@ def _measured() -> dict[str, dict[str, Any]]:
         found[names[manifest.identity(figure["cell"])]] = {
             "reason": figure["reason"],
             "status": figure["status"],
+            "alive": figure.get("alive", []),
             **measured,
         }
 
     side.measure(rows, keep)
+    if os.environ.get("GRADGATE_ALIVE"):  # a folder, of bench.py: what asv keeps of a benchmark are numbers
+        texts = {name: "; ".join(figure["alive"]) for name, figure in found.items() if figure["alive"]}
+        place = Path(os.environ["GRADGATE_ALIVE"]) / f"{os.environ['GRADGATE_COMMIT']}.json"
+        place.write_text(json.dumps(texts), encoding="utf-8")
     return found
 
 

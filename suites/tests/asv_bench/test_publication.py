@@ -84,6 +84,8 @@ def write_results(folder: Path, machine: str, commits: list[str]) -> None:
         "param_names": ["method"], "params": [METHODS], "unit": "bytes", "version": "1", "type": "track",
         "timeout": 60, "code": "",
     }  # fmt: skip
+    arrays = {METHODS[0].strip("'"): "f32[10,32,64] 81,920 bytes (fusion.2)"}
+    load("history")._write_alive(folder / machine, {commits[PLANTED]: arrays})
     names = [*figures_at(0), "figures.Figures.track_nothing"]
     (folder / "benchmarks.json").write_text(json.dumps({**{n: {"name": n, **entry} for n in names}, "version": 2}))
 
@@ -199,6 +201,8 @@ def test_a_rise_is_open_until_it_is_acknowledged_or_undone(site: Site) -> None:
     assert [(c["p"], c["at"], c["state"]) for c in changes_of(site, "one")] == [
         ("cpu", PLANTED, "open"), ("nvidia-h100", PLANTED, "open"),
     ]  # fmt: skip
+    assert {c["alive"] for c in changes_of(site, "one")} == {"f32[10,32,64] 81,920 bytes (fusion.2)"}
+    assert not any("alive" in c for c in changes_of(site, "two"))
     assert [(c["at"], c["state"]) for c in changes_of(site, "two") if c["p"] == "cpu"] == [
         (2, "undone"), (4, "better"), (8, "better"),
     ]  # fmt: skip
