@@ -253,6 +253,39 @@ def test_two_jobs_that_keep_at_once_lose_nothing(scripts: Any, bare: Path, tmp_p
                           text=True, check=True).stdout == "3\n"  # fmt: skip
 
 
+def test_the_verdicts_of_a_commit_are_kept_as_figures(scripts: Any, bare: Path, tmp_path: Path, capsys: Any) -> None:
+    history, branch = scripts
+    row = {"family": "f", "method": "one", "framework": "jax", "as_expected": True}
+    rows = [{**row, "digits": 43}, {**row, "digits": 41}, {**row, "lost": 0.5, "as_expected": False}]
+    rows += [{**row, "method": "two"}]
+    file = tmp_path / "verdicts.json"
+    assert branch.main(["keep", "--verdicts", str(file)]) == 3
+    assert "verdicts.json" in capsys.readouterr().err
+    file.write_text(json.dumps({"verdicts": rows}))
+    assert branch.main(["keep", "--verdicts", str(file)]) == 0
+    branch.fetch(tmp_path / "fetched")
+    [path] = history.result_files(tmp_path / "fetched")
+    document = json.loads(path.read_text())
+    assert document["commit_hash"] == branch._git(branch.HERE, "rev-parse", "HEAD")
+    found = {name.rpartition("_")[2]: row for name, row in history.rows(document)}
+    assert found["declared"]["result"] == [1, 0]
+    assert found["declared"]["params"] == [["'f:one:jax'", "'f:two:jax'"]]
+    assert found["digits"]["result"][0] == 41
+    assert found["lost"]["result"][0] == 0.5
+    assert [history.points(found[name]) for name in ("digits", "lost")] == [1, 1], "the other method has no digits"
+
+
+def test_the_arrays_of_both_folders_are_kept(scripts: Any, tmp_path: Path) -> None:
+    history, _ = scripts
+    for letter, arrays in (("a", "f32[8]; f32[4]"), ("b", "f32[9]")):
+        write(tmp_path / letter, letter * 40, [1, 1])
+        (tmp_path / f"new-{letter}").mkdir()
+        (tmp_path / f"new-{letter}" / f"{letter * 40}.json").write_text(json.dumps({"m": arrays}))
+        history.record_alive(tmp_path / letter, "cpu", tmp_path / f"new-{letter}")
+    history.unite([tmp_path / "b"], tmp_path / "a")
+    assert history.alive(tmp_path / "a" / "cpu") == {"a" * 40: {"m": "f32[8]; f32[4]"}, "b" * 40: {"m": "f32[9]"}}
+
+
 def test_a_commit_or_push_that_fails_fails(scripts: Any, bare: Path, tmp_path: Path, capsys: Any) -> None:
     _, branch = scripts
     write(tmp_path / "a", "a" * 40, [1, 1])
