@@ -23,6 +23,7 @@ from benchmarks.common import derive
 
 from gradgate.hw_profiles import profile as hardware
 from gradgate.references.contract import UsageError
+from gradgate.suites.gate.git import Repository
 
 HERE = Path(__file__).resolve().parent
 MACHINES = HERE / ".asv" / "machines.json"
@@ -51,7 +52,7 @@ def main() -> int:
     try:
         profiles = [hardware.load(name) for name in _names(chosen.profiles)]
         asked = _hashes(chosen.commits or "HEAD^!") if chosen.commits or not chosen.missing else []
-        branch = _hashes(_configuration()["branches"][0]) if chosen.missing else []
+        branch = _branch() if chosen.missing else []
     except (hardware.ProfileError, UsageError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 3
@@ -79,8 +80,15 @@ def _hashes(commits: str) -> list[str]:
     return ran.stdout.split()
 
 
-def _configuration() -> dict[str, list[str]]:
-    return load_json(str(HERE / "asv.conf.json"), 1, js_comments=True)
+def _branch() -> list[str]:
+    """The commits of the branch whose history is drawn, newest first.
+
+    Raises:
+        UsageError: the clone is shallow, or has no such branch.
+    """
+    if Repository.around(HERE).shallow:
+        raise UsageError("the clone is shallow, so it does not show which commits are missing: git fetch --unshallow")
+    return _hashes(load_json(str(HERE / "asv.conf.json"), 1, js_comments=True)["branches"][0])
 
 
 def _run(profile: hardware.Profile, chosen: argparse.Namespace, asked: list[str], branch: list[str]) -> int:

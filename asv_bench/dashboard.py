@@ -32,6 +32,7 @@ from gradgate.suites.gate import allow
 PAGES = Path(__file__).resolve().parent / "pages"
 STYLE = Path(allow.__file__).resolve().parents[1] / "report" / "style.css"
 """The report's style: one design for all pages."""
+BRANCH = "main"
 ALLOW = "asv_bench/allow.toml"
 FILES = ("bytes.html", "dashboard", "badge.svg", "badge.json")
 """What is written into the folder of the site."""
@@ -167,16 +168,19 @@ def write(results: Path, site: Path, root: Path) -> int:
     return rises
 
 
-def of_branch(root: Path, measured: Iterable[str], branch: str = "main") -> list[Commit]:
+def of_branch(root: Path, measured: Iterable[str]) -> list[Commit]:
     """The commits of the branch that have results, oldest first.
 
     Raises:
-        UsageError: git does not know the branch.
+        UsageError: git does not know the branch, or none of its commits has results.
     """
     wanted = set(measured)
-    told = _git(root, "log", "--first-parent", "--reverse", "--format=%H%x00%cs%x00%s", branch)
+    told = _git(root, "log", "--first-parent", "--reverse", "--format=%H%x00%cs%x00%s", BRANCH)
     rows = [line.split("\0") for line in told.splitlines()]
-    return [Commit(*row) for row in rows if row[0] in wanted]
+    found = [Commit(*row) for row in rows if row[0] in wanted]
+    if not found:
+        raise UsageError(f"no commit of {BRANCH} has results: nox -s history fetches them, nox -s bench measures some")
+    return found
 
 
 def commit_link(root: Path) -> str:
@@ -191,8 +195,8 @@ def commit_link(root: Path) -> str:
 
 def entries(root: Path, commits: Sequence[Commit]) -> list[Allowed]:
     """Every entry that allow.toml ever had on the branch: a reason must not vanish with an entry that has expired."""
-    revisions = _git(root, "log", "--first-parent", "--reverse", "--format=%H", "main", "--", ALLOW).split()
-    line = _git(root, "rev-list", "--first-parent", "--reverse", "main").split()
+    revisions = _git(root, "log", "--first-parent", "--reverse", "--format=%H", BRANCH, "--", ALLOW).split()
+    line = _git(root, "rev-list", "--first-parent", "--reverse", BRANCH).split()
     places = {commit.hash: place for place, commit in enumerate(commits)}
     found: dict[allow.Entry, Allowed] = {}
     for revision in revisions:
@@ -244,7 +248,7 @@ def figures(
     rows, changes = [], []
     for number, one in enumerate(series):
         quantity = QUANTITIES[one.benchmark]
-        parts = (one.method.split(":") if one.method.count(":") == 2 else ["pairs", one.method, "torch"])  # fmt: skip
+        parts = one.method.split(":") if one.method.count(":") == 2 else ["pairs", one.method, "torch"]
         machine = f"machine={one.profile or history.VERIFY}"
         parameter = "pair" if one.benchmark.startswith("passes.") else "method"
         asv = f"history/index.html#{one.benchmark}?{machine}&p-{parameter}={_quoted(one.name)}"
@@ -261,7 +265,7 @@ def figures(
     return {
         "commits": [[commit.hash, commit.date, commit.subject] for commit in commits],
         "link": link,
-        "edit": link.replace("/commit/", f"/edit/main/{ALLOW}"),
+        "edit": link.replace("/commit/", f"/edit/{BRANCH}/{ALLOW}"),
         "quantities": {q.key: [q.label, q.unit, q.falls, q.guarded] for q in QUANTITIES.values()},
         "measured": {profile: sorted(places) for profile, places in measured.items()},
         "series": rows,

@@ -2,7 +2,8 @@
 "use strict";
 
 const HIDDEN = "gradgate-hidden-rises";
-const MOST = 300; // rows that are drawn at once
+const MOST = 300; // rows of a comparison that are drawn
+const FIRST = 20; // open rises that are drawn before one asks for all
 const choice = document.getElementById("choice");
 const text = (value) => document.createTextNode(value);
 
@@ -143,13 +144,13 @@ function riseRow(data, change, button) {
     element("td", {}, button || ""));
 }
 
-function drawRises(data) {
+function drawRises(data, all = false) {
   const heads = ["method", "quantity", "before", "after", "change", "commit", "history", ""];
   const put = hidden();
   const open = data.changes.filter((change) => change.state === "open").sort(byBadness(data));
   const here = open.filter((change) => put.has(identity(data, change)));
   const left = open.filter((change) => !put.has(identity(data, change)));
-  const rows = left.map((change) => {
+  const rows = left.slice(0, all ? left.length : FIRST).map((change) => {
     const button = element("button", { type: "button" }, "Acknowledge");
     button.addEventListener("click", () => acknowledge(data, change));
     return riseRow(data, change, data.series[change.s].q === "verdicts" ? text("Mend it, or declare it with its reason.") : button);
@@ -157,6 +158,11 @@ function drawRises(data) {
   document.getElementById("rise-count").textContent = String(left.length);
   const place = document.getElementById("open");
   place.replaceChildren(left.length ? table(heads, rows) : element("p", {}, "None."));
+  if (rows.length < left.length) {
+    const rest = element("button", { type: "button" }, `Show all ${left.length}`);
+    rest.addEventListener("click", () => drawRises(data, true));
+    place.append(element("p", {}, `The ${rows.length} worst ones are shown. `, rest));
+  }
   if (here.length) {
     const again = element("button", { type: "button" }, "Show them");
     again.addEventListener("click", () => { remember([]); drawRises(data); });

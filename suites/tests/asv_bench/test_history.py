@@ -163,6 +163,15 @@ def test_all_points_of_the_other_jobs_are_kept_and_missing_fills_the_rest(origin
         assert len({values[0] for values in kept[name].values()}) == 10
 
 
+def test_a_shallow_clone_does_not_guess_what_is_missing(origin: Origin, tmp_path: Path) -> None:
+    runner = origin.runner()
+    shutil.rmtree(runner.root / ".git")
+    origin.author.git("clone", "--quiet", "--depth", "1", f"file://{origin.folder / 'origin.git'}", str(tmp_path / "c"))
+    shutil.move(tmp_path / "c" / ".git", runner.root / ".git")
+    ran = runner.run("bench.py", "--missing")
+    assert (ran.returncode, "git fetch --unshallow" in ran.stderr) == (3, True)
+
+
 def test_nothing_is_written_into_the_home_folder(origin: Origin) -> None:
     assert {path.name for path in origin.home.rglob("*")} <= {".cache", "gradgate"}
 
