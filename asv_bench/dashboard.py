@@ -164,7 +164,7 @@ def write(results: Path, site: Path, root: Path) -> int:
     (site / "badge.svg").write_text(badge.svg("claims", *verdicts[:2]), encoding="utf-8")
     (site / "badge.json").write_text(json.dumps(badge.endpoint("claims", *verdicts[:2])), encoding="utf-8")
     rises = sum(change["state"] == "open" for change in document["changes"])
-    (site / "bytes.html").write_text(page(site, document, *verdicts[1:]), encoding="utf-8")
+    (site / "bytes.html").write_text(page(site, document, *verdicts), encoding="utf-8")
     return rises
 
 
@@ -307,13 +307,13 @@ def _state(
     return {"state": "open"}
 
 
-def page(site: Path, document: Mapping[str, Any], colour: str, verdicts: str) -> str:
+def page(site: Path, document: Mapping[str, Any], words: str, colour: str, verdicts: str) -> str:
     """The page as text; the script fills its tables.
 
     Args:
         site: the folder of the site, for the links to what is there.
         document: what `figures` returns.
-        colour: of the badge.
+        words, colour: of the badge.
         verdicts: a sentence on the newest verdicts.
     """
     there = {"history/index.html": "asv", "history/regressions.xml": "Feed", "report/index.html": "Verdicts"}
@@ -322,6 +322,7 @@ def page(site: Path, document: Mapping[str, Any], colour: str, verdicts: str) ->
     values = {
         "links": "".join(f'<a href="{path}">{name}</a>' for path, name in links),
         "tone": {"green": "upheld", "red": "failure"}.get(colour, "inapplicable"),
+        "badge": html.escape(f"claims: {words}"),
         "verdicts": html.escape(verdicts),
         "count": str(len(document["commits"])),
         "newest": html.escape(f"{newest[0][:8]} of {newest[1]}"),

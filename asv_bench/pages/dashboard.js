@@ -297,6 +297,8 @@ function compare(data) {
 }
 
 async function start() {
+  const at = (name) => new URL(name, location.href.split(/[?#]/)[0]).href;
+  document.getElementById("badge").textContent = `[![claims](${at("badge.svg")})](${at("bytes.html")})`;
   const waiting = document.getElementById("waiting");
   try {
     const answer = await fetch("dashboard/figures.json");

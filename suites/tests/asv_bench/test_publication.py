@@ -428,10 +428,10 @@ def test_any_two_commits_are_compared_and_filtered_and_a_rise_is_acknowledged(si
         f"document.querySelector('dialog [name=hide]').click() || {OPEN}",
         f"[...document.querySelectorAll('#open p button')][0].click() || {OPEN}",
         CHOOSE.format(chosen=json.dumps({"base": first, "head": site.commits[4][:8], "profile": "nvidia-h100"})),
-        "document.documentElement.scrollWidth",
+        "document.getElementById('badge').textContent", "document.documentElement.scrollWidth",
     ]  # fmt: skip
-    opened, whole, of_cpu, one, back, equal, dialog, hidden, again, lacking, wide, complaints = in_browser.on_page(
-        site.root / "site", "bytes.html", scripts, width, SHOTS / "dashboard"
+    opened, whole, of_cpu, one, back, equal, dialog, hidden, again, lacking, badge, wide, complaints = (
+        in_browser.on_page(site.root / "site", "bytes.html", scripts, width, SHOTS / "dashboard")
     )
     assert complaints == []
     assert wide <= width
@@ -454,4 +454,5 @@ def test_any_two_commits_are_compared_and_filtered_and_a_rise_is_acknowledged(si
     }]  # fmt: skip
     assert dialog[2] == "https://github.com/someone/something/edit/main/asv_bench/allow.toml"
     assert (len(hidden), len(again)) == (2, 3)
+    assert re.fullmatch(r"\[!\[claims\]\(http://\S+/badge.svg\)\]\(http://\S+/bytes.html\)", badge)
     assert f"nvidia-h100 at {site.commits[4][:8]}" in lacking[0]
