@@ -206,8 +206,17 @@ def releases(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """Benchmark commits per profile: ``nox -s bench -- --profiles cpu,nvidia-h100 --commits main~5..main --full``."""
+    """Benchmark commits per profile: ``nox -s bench -- --profiles cpu,nvidia-h100 --commits main~5..main --full``.
+
+    ``nox -s bench -- --missing`` measures the commits that a profile lacks. ``nox -s history`` fetches what is kept.
+    """
     _asv(session, "bench.py", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def history(session: nox.Session) -> None:
+    """Fetch the results on the branch benchmark-history, or add one's own: ``nox -s history [-- keep]``."""
+    _asv(session, "branch.py", *(session.posargs or ["fetch"]))
 
 
 @nox.session(venv_backend="none")
@@ -233,7 +242,7 @@ def publish(session: nox.Session) -> None:
 def site(session: nox.Session) -> None:
     """Build the guide, the reference and the atlas of claims into site/, and check links and sizes.
 
-    What ``nox -s publish`` put there before (history, report, bytes.html) stays, and the site links to it. ``nox -s
+    What ``nox -s publish`` put there before (bytes.html, history, report) stays, and the site links to it. ``nox -s
     site -- browser`` then opens every page in Chromium.
     """
     run(session, "gradgate.suites.site.build", "--out", "site")

@@ -4,6 +4,8 @@ So the published page works without these servers, and sends them no requests. V
 ``page/package-lock.json``.
 """
 
+from __future__ import annotations
+
 import re
 import shutil
 import subprocess
@@ -11,6 +13,10 @@ from pathlib import Path
 
 PAGE = Path(__file__).resolve().parent / "page"
 MODULES = PAGE / "node_modules"
+CACHE = PAGE.parent / ".asv" / "npm"
+"""npm's cache, which would otherwise be in the user's home."""
+POINTS = ("shadowSize: 0\n", "shadowSize: 0,\n                        points: {show: data.length < 3, radius: 3}\n")
+"""A line of one point is invisible: its tile would be blank."""
 # The end of an address in asv's page -> the same file in the packages.
 FILES = {
     "jquery-3.3.1.min.js": "jquery/dist/jquery.min.js",
@@ -27,7 +33,7 @@ FILES = {
 _TAG = re.compile(r"<(?:script|link)\b[^>]*?(?:src|href)=\"(https://[^\"]+)\"[^>]*>", re.DOTALL)
 
 
-def localize(html):
+def localize(html: Path) -> bool:
     """Rewrite ``index.html`` of a published folder, and copy the files that it names into ``vendor/`` next to it.
 
     Returns:
@@ -39,11 +45,17 @@ def localize(html):
     if shutil.which("npm") is None:
         return False
     if not all((MODULES / path).is_file() for path in FILES.values()):
-        install = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent"]
+        print("publish: waiting for npm, which fetches the scripts of asv's page", flush=True)
+        install = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--silent", "--cache", str(CACHE)]
         if subprocess.run(install, cwd=PAGE, check=False).returncode:
             return False
     index = html / "index.html"
     index.write_text(_TAG.sub(_local, index.read_text(encoding="utf-8")), encoding="utf-8")
+    grid = html / "summarygrid.js"
+    script = grid.read_text(encoding="utf-8")
+    if POINTS[0] not in script:
+        raise LookupError(f"asv's grid has no {POINTS[0].strip()!r}: change asv_bench/local.py")
+    grid.write_text(script.replace(*POINTS), encoding="utf-8")
     for path in FILES.values():
         place = html / "vendor" / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +64,7 @@ def localize(html):
     return True
 
 
-def _local(match):
+def _local(match: re.Match[str]) -> str:
     name = match[1].rpartition("/")[2]
     if name not in FILES:
         raise LookupError(f"asv's page names {match[1]}, which asv_bench/page does not hold: add it there")

@@ -12,11 +12,15 @@ from pathlib import Path, PurePosixPath
 
 from asv import util
 from asv.environment import Environment
+from asv.machine import MachineCollection
 
 from gradgate.suites.gate.git import Repository
 from gradgate.suites.gate.overlay import Overlay
 
 HERE = Path(__file__).resolve().parent
+MACHINES = HERE / ".asv" / "machines.json"
+"""asv keeps what it knows of machines in ``~/.asv-machine.json``; here it is a file of the repository's own folder."""
+MachineCollection.get_machine_file_path = staticmethod(lambda: str(MACHINES))
 
 
 class OverlayEnvironment(Environment):
@@ -61,4 +65,5 @@ class OverlayEnvironment(Environment):
         # children.
         given = dict(kwargs.pop("env", None) or os.environ)
         environment = {**given, **self._global_env_vars, "ASV_PYTHONPATH": paths, "GRADGATE_IMPORT": paths}
+        environment["GRADGATE_COMMIT"] = self.installed_commit_hash or ""
         return util.check_output([sys.executable, *args], env=environment, **kwargs)

@@ -15,6 +15,7 @@ import sys
 import threading
 from typing import Any, TypedDict
 
+from gradgate.hw_profiles import alive
 from gradgate.hw_profiles.profile import Profile
 
 # Limits of every NVIDIA GPU since capability 5.0 (CUDA C++ Programming Guide, technical specifications per capability).
@@ -43,7 +44,10 @@ class Request(TypedDict):
 
 
 class Reply(TypedDict, total=False):
-    """``status`` is measured, too_large or refused. Sizes are bytes on one device; ``reason`` is a sentence."""
+    """``status`` is measured, too_large or refused. Sizes are bytes on one device; ``reason`` is a sentence.
+
+    ``alive`` names the largest temporaries (`alive.named`).
+    """
 
     status: str
     reason: str
@@ -53,6 +57,7 @@ class Reply(TypedDict, total=False):
     alias_bytes: int
     peak_bytes: int
     required_bytes: int | None
+    alive: tuple[str, ...]
 
 
 def main() -> None:
@@ -122,7 +127,22 @@ def _compile(request: Request) -> Reply:
         "output_bytes": stats.output_size_in_bytes,
         "alias_bytes": stats.alias_size_in_bytes,
         "peak_bytes": stats.peak_memory_in_bytes,
+        "alive": _alive(stats, executable),
     }
+
+
+def _alive(stats: Any, executable: Any) -> tuple[str, ...]:
+    """The largest temporaries; () with a JAX or a compiler that does not tell, because bytes do not depend on them."""
+    assignment = getattr(stats, "serialized_buffer_assignment_proto", b"")
+    if not assignment:
+        return ()
+    try:
+        return tuple(
+            alive.named(assignment, [one.as_serialized_hlo_module_proto() for one in executable.hlo_modules()])
+        )
+    except (AttributeError, IndexError, KeyError, UnicodeDecodeError) as error:
+        print(f"the buffer assignment cannot be read: {error!r}", file=sys.stderr)
+        return ()
 
 
 def _devices(profile: Profile) -> list[Any]:

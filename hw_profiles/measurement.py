@@ -39,6 +39,8 @@ class Measurement:
             everything else.
         compiled_residual_bytes: the same under torch.compile; None if nothing is claimed about torch.compile.
         compiled_peak_bytes: Inductor's estimate of the peak of the larger pass; None as above.
+        alive: the largest arrays that are alive at the peak (PyTorch), or that fill the temporary memory (the host's
+            compiler), such as ``f32[16,64,64] 262,144 bytes (fusion.3)``; () if the compiler does not tell.
         x64: whether the program was traced with 64-bit types enabled.
         cached: whether the bytes came from the cache.
         fingerprint: versions, profile hash and flags.
@@ -63,6 +65,7 @@ class Measurement:
     residual_bytes: int | None = None
     compiled_residual_bytes: int | None = None
     compiled_peak_bytes: int | None = None
+    alive: tuple[str, ...] = ()
     x64: bool = False
     cached: bool = False
     fingerprint: Mapping[str, str] = field(default_factory=dict)
@@ -87,4 +90,4 @@ class Measurement:
         known = {key: value for key, value in data.items() if key in {each.name for each in fields(cls)}}
         if "profile" not in known or known.get("status") not in STATUSES:
             raise ValueError(f"not a measurement: it needs 'profile' and a 'status' among {', '.join(STATUSES)}")
-        return cls(**known)
+        return cls(**known | {"alive": tuple(known.get("alive", ()))})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import logging
 import os
 import signal
 import threading
@@ -178,6 +179,8 @@ def run(
 def dask_executor(scheduler: str) -> Iterator[Executor]:
     """Open an executor on the workers of a Dask cluster whose scheduler listens at ``tcp://host:port``.
 
+    If it has no worker yet, a warning is logged: what is submitted waits until one comes.
+
     Raises:
         ImportError: dask.distributed is not installed.
         OSError: no scheduler answers there.
@@ -193,6 +196,9 @@ def dask_executor(scheduler: str) -> Iterator[Executor]:
 
     with Client(scheduler) as client, client.get_executor(pure=False) as executor:
         client.register_plugin(Prepare(), name="gradgate")
+        if not client.nthreads():
+            waiting = "%s has no worker yet: the work waits until one is started with `dask worker %s`"
+            logging.getLogger(__name__).warning(waiting, scheduler, scheduler)
         yield executor
 
 

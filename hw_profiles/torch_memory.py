@@ -29,12 +29,14 @@ class TorchMemory:
         activation_bytes: tensors made outside a backward pass.
         temporary_bytes: tensors made during a backward pass, including recomputed ones, and gradients.
         total_bytes: their sum.
+        alive: the largest tensors among them that were not passed in (`Tracker.largest`).
     """
 
     held_bytes: int
     activation_bytes: int
     temporary_bytes: int
     total_bytes: int
+    alive: tuple[str, ...] = ()
 
 
 def peak(program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[Any] = ()) -> TorchMemory:
@@ -75,7 +77,7 @@ def peak(program: Callable[..., Any], arguments: Sequence[Any], track: Sequence[
         if collects:
             gc.enable()
     held, activation, temporary = tracker.peak
-    return TorchMemory(held, activation, temporary, held + activation + temporary)
+    return TorchMemory(held, activation, temporary, held + activation + temporary, tracker.largest())
 
 
 def measure(
@@ -153,6 +155,7 @@ def on_profile(figures: tuple[TorchMemory, int | None], profile: Profile | str) 
         required_bytes=memory.total_bytes,
         fits=None if available is None else memory.total_bytes <= available,
         flops=flops,
+        alive=memory.alive,
         fingerprint=fingerprint(profile),
     )
 

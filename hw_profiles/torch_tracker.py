@@ -25,6 +25,20 @@ MADE_OUTSIDE = ("aten::lift_fresh", "aten::set_")
 """
 
 
+class _Storage:
+    """A storage that is counted: its bytes now, and what its first tensor was."""
+
+    __slots__ = ("dtype", "kind", "operation", "shape", "size")
+
+    def __init__(self, kind: int, operation: str, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+        self.size, self.kind, self.operation, self.dtype, self.shape = 0, kind, operation, dtype, shape
+
+    @property
+    def what(self) -> str:
+        """Its dtype and shape, as ``float32[64,128]``."""
+        return f"{str(self.dtype).removeprefix('torch.')}[{','.join(map(str, self.shape))}]"
+
+
 class Tracker(TorchDispatchMode):
     """A context in which the storages that operations make are counted while they are alive.
 
@@ -36,6 +50,9 @@ class Tracker(TorchDispatchMode):
         now: bytes that are alive, by kind (`HELD`, `ACTIVATION`, `TEMPORARY`).
         peak: `now` at the end of the operation after which its sum was largest.
 
+    What was made and dropped is written down, so that the tensors of the peak can be named afterwards. A list of all
+    that are alive, at every operation that makes the peak larger, would take time quadratic in the operations.
+
     Cost: about 15 microseconds for each operation.
     """
 
@@ -44,7 +61,9 @@ class Tracker(TorchDispatchMode):
         self.now = [0, 0, 0]
         self.peak = [0, 0, 0]
         self._sum = self._largest = 0
-        self._alive: dict[int, tuple[weakref.ref[Any], list[int]]] = {}
+        self._alive: dict[int, tuple[weakref.ref[Any], _Storage]] = {}
+        self._written: list[tuple[_Storage, int]] = []
+        self._at_peak = 0
         self._depth = 0
         self._on_meta = False
 
@@ -68,7 +87,20 @@ class Tracker(TorchDispatchMode):
     def alive(self, left_out: Iterable[torch.Tensor] = ()) -> int:
         """Bytes of all counted storages that are alive, without those of some tensors."""
         without = {storage._cdata for tensor in left_out for storage in _storages(tensor)}
-        return sum(size for place, (_, (size, _)) in self._alive.items() if place not in without)
+        return sum(storage.size for place, (_, storage) in self._alive.items() if place not in without)
+
+    def largest(self, most: int = 3) -> tuple[str, ...]:
+        """The largest tensors that are alive at the peak and were made in the program, with the operations.
+
+        Each is a text such as ``float32[64,128] 32,768 bytes (aten::mm)``; the shape is that of the first tensor in the
+        storage.
+        """
+        sizes: dict[_Storage, int] = {}
+        for storage, change in self._written[: self._at_peak]:
+            sizes[storage] = sizes.get(storage, 0) + change
+        made = [(size, storage) for storage, size in sizes.items() if size > 0 and storage.kind != HELD]
+        made.sort(key=lambda one: -one[0])  # stable: of equal ones, the earlier is first
+        return tuple(f"{storage.what} {size:,} bytes ({storage.operation or 'given'})" for size, storage in made[:most])
 
     def __enter__(self) -> Tracker:
         if not self._depth:
@@ -92,21 +124,22 @@ class Tracker(TorchDispatchMode):
         kind = TEMPORARY if torch._C._current_graph_task_id() != -1 else ACTIVATION
         if _returns_its_argument(func):
             kind = BEFORE
+        operation = _name(func)
         for result in results if isinstance(results, (tuple, list)) else (results,):
             if isinstance(result, torch.Tensor):
-                self._add(result, kind)
+                self._add(result, kind, operation)
             elif isinstance(result, (tuple, list)):
                 for tensor in _pytree.tree_leaves(result):
                     if isinstance(tensor, torch.Tensor):
-                        self._add(tensor, kind)
+                        self._add(tensor, kind, operation)
         if self._sum > self._largest:
             self._settle()
         return results
 
     def _settle(self) -> None:
-        self._largest, self.peak = self._sum, list(self.now)
+        self._largest, self.peak, self._at_peak = self._sum, list(self.now), len(self._written)
 
-    def _add(self, tensor: torch.Tensor, kind: int) -> None:
+    def _add(self, tensor: torch.Tensor, kind: int, operation: str = "") -> None:
         """Count the storages of a tensor that are not counted, and the changed size of those that are.
 
         Tensors on the device ``meta`` are counted if a given one is there, as the whole program runs there then.
@@ -119,20 +152,22 @@ class Tracker(TorchDispatchMode):
             if known is None:
                 if kind == BEFORE:
                     continue
-                entry = [size, kind]
-                self._alive[key] = weakref.ref(storage, functools.partial(self._drop, key, entry)), entry
-                self._change(size, kind)
-            elif known[1][0] != size:
-                self._change(size - known[1][0], known[1][1])
-                known[1][0] = size
+                made = _Storage(kind, operation, tensor.dtype, tuple(tensor.shape))
+                self._alive[key] = weakref.ref(storage, functools.partial(self._drop, key, made)), made
+                self._resize_to(made, size)
+            elif known[1].size != size:
+                self._resize_to(known[1], size)
 
-    def _drop(self, key: int, entry: list[int], _: Any) -> None:
+    def _drop(self, key: int, storage: _Storage, _: Any) -> None:
         del self._alive[key]
-        self._change(-entry[0], entry[1])
+        self._resize_to(storage, 0)
 
-    def _change(self, size: int, kind: int) -> None:
-        self.now[kind] += size
-        self._sum += size
+    def _resize_to(self, storage: _Storage, size: int) -> None:
+        change = size - storage.size
+        storage.size = size
+        self._written.append((storage, change))
+        self.now[storage.kind] += change
+        self._sum += change
 
     def _resized(self) -> Any:
         """``UntypedStorage.resize_``, with which libraries free memory early, and the new size counted."""
@@ -141,10 +176,16 @@ class Tracker(TorchDispatchMode):
             self._resize(storage, size)
             known = self._alive.get(storage._cdata)
             if known is not None:
-                self._change(storage.nbytes() - known[1][0], known[1][1])
-                known[1][0] = storage.nbytes()
+                self._resize_to(known[1], storage.nbytes())
 
         return resize_
+
+
+@functools.cache
+def _name(func: Any) -> str:
+    """The name of an operation, as ``aten::mm``."""
+    schema = getattr(func, "_schema", None)
+    return str(func) if schema is None else str(schema.name)
 
 
 @functools.cache

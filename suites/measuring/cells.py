@@ -201,6 +201,7 @@ def row(cell: MethodCell, found: Measurement) -> dict[str, Any]:
             "output_bytes": found.output_bytes,
             "alias_bytes": found.alias_bytes,
             "peak_bytes": found.peak_bytes,
+            "alive": list(found.alive),
             "required_bytes": found.required_bytes,
             "fits": found.fits,
             "memory_bytes": load(cell.profile).device_memory_bytes,

@@ -250,6 +250,7 @@ class Cell(msgspec.Struct):
     residual_bytes: Count | None = None
     compiled_residual_bytes: Count | None = None
     compiled_peak_bytes: Count | None = None
+    alive: tuple[str, ...] = ()
     fits: bool | None = None
     memory_bytes: Count | None = None
     flops: Amount | None = None

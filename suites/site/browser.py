@@ -96,6 +96,29 @@ def open_all(site: Path, paths: Sequence[str], width: int = NARROW, shots: Path 
         return asyncio.run(_open_all(program, address, paths, width, shots))
 
 
+def on_page(site: Path, path: str, scripts: Sequence[str], width: int = NARROW, shots: Path | None = None) -> list[Any]:
+    """Open a page of a site, and evaluate JavaScript expressions on it, one after another.
+
+    Args:
+        site: its folder, which is served on this machine meanwhile.
+        path: the path of the page, below the site.
+        scripts: the expressions; a promise is awaited.
+        width: the width of the screen in pixels.
+        shots: a folder for a screenshot after each expression; None takes no screenshots.
+
+    Returns:
+        The values, as JSON types, and last what the page complained of, in words.
+
+    Raises:
+        UsageError: as `open_all`.
+    """
+    program = chromium()
+    if program is None:
+        raise UsageError(f"no browser: install {NAMES[0]}, or name its program in the variable CHROMIUM")
+    with served(site) as address:
+        return asyncio.run(_on_page(program, address, path, scripts, width, shots))
+
+
 @contextlib.contextmanager
 def served(folder: Path) -> Iterator[str]:
     """Serve a folder on this machine; yields its address."""
@@ -131,7 +154,10 @@ class Tab:
 
     async def value(self, expression: str) -> Any:
         """The value of a JavaScript expression on the page."""
-        return (await self.call("Runtime.evaluate", expression=expression))["result"].get("value")
+        told = await self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in told:
+            raise RuntimeError(told["exceptionDetails"].get("exception", {}).get("description", expression))
+        return told["result"].get("value")
 
     def complaints(self, address: str) -> tuple[str, ...]:
         """What went wrong since the events were last cleared."""
@@ -156,12 +182,36 @@ async def _open_all(
     program: str, address: str, paths: Sequence[str], width: int, shots: Path | None
 ) -> list[Opened]:  # fmt: skip
     async with _tab(program) as tab:
-        for domain in ("Page", "Runtime", "Log", "Network"):
-            await tab.call(f"{domain}.enable")
-        await tab.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
-        )
+        await _prepare(tab, width)
         return [await _open(tab, address, path, shots) for path in paths]
+
+
+async def _on_page(
+    program: str, address: str, path: str, scripts: Sequence[str], width: int, shots: Path | None
+) -> list[Any]:  # fmt: skip
+    async with _tab(program) as tab:
+        await _prepare(tab, width)
+        await _open(tab, address, path, None)
+        found = []
+        for number, script in enumerate(scripts):
+            found.append(await tab.value(script))
+            if shots:
+                await _picture(tab, shots / f"{Path(path).stem}-{width}-{number}.png")
+        return [*found, list(tab.complaints(address))]
+
+
+async def _prepare(tab: Tab, width: int) -> None:
+    for domain in ("Page", "Runtime", "Log", "Network"):
+        await tab.call(f"{domain}.enable")
+    await tab.call(
+        "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
+    )
+
+
+async def _picture(tab: Tab, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    picture = await tab.call("Page.captureScreenshot", format="png")
+    path.write_bytes(base64.b64decode(picture["data"]))
 
 
 async def _open(tab: Tab, address: str, path: str, shots: Path | None) -> Opened:
@@ -174,10 +224,7 @@ async def _open(tab: Tab, address: str, path: str, shots: Path | None) -> Opened
     await asyncio.sleep(0.5)  # what scripts do after loading, such as a search
     found = json.loads(await tab.value(MEASURED))
     if shots:
-        shots.mkdir(parents=True, exist_ok=True)
-        picture = await tab.call("Page.captureScreenshot", format="png")
-        name = "".join(c if c.isalnum() else "_" for c in path)
-        (shots / f"{name}.png").write_bytes(base64.b64decode(picture["data"]))
+        await _picture(tab, shots / ("".join(c if c.isalnum() else "_" for c in path) + ".png"))
     return Opened(path, complaints=tab.complaints(address), **found)
 
 

@@ -1,7 +1,7 @@
 """Build the site: ``python -m gradgate.suites.site.build --out site``.
 
 The pages are assembled in a temporary folder, Sphinx makes HTML of them, and the result is checked. What ``nox -s
-publish`` put into the output folder (history, results, report, bytes.html) stays there, and the site links to it.
+publish`` put into the output folder (`KEPT`) stays there, and the site links to it.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from gradgate.suites.site import atlas, changes, checking, guide, navigation, re
 
 HERE = Path(__file__).parent
 PUBLISHED = {
-    "bytes.html": "the newest bytes of every method on every profile",
-    "history/index.html": "their history, commit by commit",
+    "bytes.html": "bytes, work and digits of every method on every profile, of any two commits",
+    "history/index.html": "the same in asv's pages, with the times",
     "report/index.html": "the newest verdicts",
 }
 """File that ``nox -s publish`` makes -> what it shows. It is not removed when the site is built again."""
-KEPT = ("bytes.html", "history", "results", "report")
+KEPT = ("bytes.html", "dashboard", "badge.svg", "badge.json", "history", "report")
 
 
 def assemble(target: Path, out: Path) -> list[str]:
@@ -65,6 +65,8 @@ def published(out: Path) -> str:
         told.append(
             f'- <a href="{path}">{what}</a>' if there else f"- {what}: not published with this copy of the site"
         )
+    if (out / "badge.svg").exists():
+        told.append('\n<a href="bytes.html"><img src="badge.svg" alt="claims of the newest commit"></a>')
     told.append("\n`nox -s publish` makes them from the records of `nox -s bench` and `nox -s verify`.\n")
     return "\n".join(told)
 

@@ -10,7 +10,7 @@ FIRST = 200_000
 """Bytes that the first page may take with all that it loads."""
 PAGE = 1_000_000
 """Bytes that any page may have."""
-NOT_OURS = ("history", "results")
+NOT_OURS = ("history",)
 """Folders that other programs make; their pages are not checked."""
 
 

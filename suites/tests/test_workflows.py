@@ -84,6 +84,12 @@ def unsafe(workflow: dict[Any, Any], pinned: bool = True) -> list[str]:
     found = [f"it runs on {event}" for event in events if event in FOREIGN]
     found += [] if workflow.get("permissions") in HARMLESS else ["its token may do more than read"]
     for name, job in workflow["jobs"].items():
+        called = job.get("uses", "")
+        if called.startswith("./") and "pull_request" in events:
+            found += [f"{name} may write, and runs the pull request's files"] if job.get("permissions") else []
+            found += [f"{name}: {wrong}" for wrong in unsafe(parsed(ROOT / called) | {True: ["pull_request"]})]
+        if called:
+            continue
         uses = [step for step in job["steps"] if "uses" in step]
         checkouts = [step for step in uses if step["uses"].startswith("actions/checkout@")]
         if "pull_request" in events and job.get("permissions", {}) not in HARMLESS:
@@ -178,6 +184,36 @@ def test_what_a_workflow_lets_a_pull_request_do_is_found(old: str, new: str, sai
     assert unsafe(parsed(SAFE)) == []
     assert SAFE.count(old) == 1
     assert unsafe(parsed(SAFE.replace(old, new))) == said
+
+
+@pytest.mark.parametrize(
+    ("called", "rights", "said"),
+    [
+        ("verify.yml", "", []),
+        ("verify.yml", "permissions: {contents: write}", ["a may write, and runs the pull request's files"]),
+        ("bench_profile.yml", "", ["a: measure: a pull request saves a cache", "a: keep may write, and runs"]),
+    ],
+)
+def test_a_workflow_that_a_pull_request_calls_is_judged_as_its_own(called: str, rights: str, said: list[str]) -> None:
+    job = f"jobs:\n  a:\n    uses: ./.github/workflows/{called}\n    {rights}\n"
+    found = unsafe(parsed("on: [pull_request]\npermissions: {contents: read}\n" + job))
+    assert len(found) == len(said)
+    assert all(one.startswith(words) for one, words in zip(found, said, strict=True)), found
+
+
+def test_the_job_that_may_write_the_history_installs_nothing(tmp_path: Path) -> None:
+    """It runs Python and git alone, with the standard library."""
+    for file, name in (("bench.yml", "keep"), ("bench_profile.yml", "keep")):
+        job = parsed(GITHUB / "workflows" / file)["jobs"][name]
+        assert job["permissions"] == {"contents": "write"}
+        runs = [step["run"] for step in job["steps"] if "run" in step]
+        assert all(run.startswith("python3 asv_bench/branch.py keep") for run in runs)
+        assert job["if"] == "always()"
+    ran = subprocess.run(
+        [sys.executable, "-S", str(ROOT / "asv_bench" / "branch.py"), "--help"], capture_output=True, cwd=tmp_path,
+        check=False, env={"PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
 
 
 BOT, OTHER = {"login": "github-actions[bot]"}, {"login": "somebody"}

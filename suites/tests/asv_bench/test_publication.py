@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import datetime
 import functools
 import http.server
 import json
+import math
 import re
 import shutil
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gradgate.suites.site import browser as in_browser
 from gradgate.suites.tests.scratch import Scratch
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,36 +30,82 @@ pytestmark = [
     pytest.mark.xdist_group("publication"),
 ]
 
-METHODS = ["'f:one:jax'", "'f:two:jax'"]
+METHODS = ["'f:one:jax~ab12'", "'f:two:torch~cd34'", "'g:three:jax~ef56'"]
 NAME = "figures.Figures.track_temp_bytes"
 COMMITS, PLANTED = 10, 6
 COLUMNS = ["result", "params", "version", "started_at", "duration"]
+ALLOWED = 3
+"""The commit at which the third method's rise is allowed, and the one at which a first rise comes and goes."""
+ALLOWANCE = """[[allow]]
+cell = "g:three:jax@{profile}"
+quantity = "temp_bytes"
+ceiling = 80_000
+reason = "keeps the norm's denominator <b>for</b> 20% less work"
+expires = 2999-03-31
+"""
 
 
-def result(commit: str, place: int, machine: str, values: list[float | None]) -> dict[str, Any]:
+def figures_at(place: int) -> dict[str, list[float | None]]:
+    """Benchmark -> values of the methods at a commit.
+
+    The first method rises by 1% at PLANTED. The second one rises at 2 and falls at 4 and 8, below where it was. The
+    third one rises at ALLOWED, and fails at 5.
+    """
+    second = 50_000 if place < 2 else 60_000 if place < 4 else 50_000 if place < 8 else 40_000
+    third = None if place == 5 else 70_000 if place < ALLOWED else 80_000
+    return {
+        NAME: [101_000 if place >= PLANTED else 100_000, second, third],
+        "figures.Figures.track_flops": [7_000, 8_000, 9_000],
+    }
+
+
+def result(commit: str, place: int, machine: str) -> dict[str, Any]:
     """A result file as asv writes it."""
+    rows = {
+        name: [values, [METHODS], "1", 1_700_000_000_000 + place, 0.1] for name, values in figures_at(place).items()
+    }
     return {
         "commit_hash": commit, "env_name": "overlay-py3.11", "date": 1_700_000_000_000 + 60_000 * place,
         "params": {"machine": machine, "python": "3.11"}, "python": "3.11", "requirements": {}, "env_vars": {},
-        "result_columns": COLUMNS, "results": {NAME: [values, [METHODS], "1", 1_700_000_000_000 + place, 0.1]},
-        "durations": {}, "version": 2,
+        "result_columns": COLUMNS, "results": rows, "durations": {}, "version": 2,
     }  # fmt: skip
 
 
 def write_results(folder: Path, machine: str, commits: list[str]) -> None:
-    """One point per commit, with a rise of 1% in the first method from PLANTED on."""
+    """One point per commit; nvidia-h100 lacks the fifth one. A benchmark without points is listed too."""
     (folder / machine).mkdir(parents=True)
     facts = {"machine": machine, "os": "", "arch": "", "cpu": "", "num_cpu": "", "ram": "", "version": 1}
     (folder / machine / "machine.json").write_text(json.dumps(facts))
     for place, commit in enumerate(commits):
-        values = [101_000 if place >= PLANTED else 100_000, 50_000]
-        path = folder / machine / f"{commit[:8]}-overlay-py3.11.json"
-        path.write_text(json.dumps(result(commit, place, machine, values)))
+        if (machine, place) != ("nvidia-h100", 4):
+            path = folder / machine / f"{commit[:8]}-overlay-py3.11.json"
+            path.write_text(json.dumps(result(commit, place, machine)))
     entry = {
-        "name": NAME, "param_names": ["method"], "params": [METHODS], "unit": "bytes", "version": "1", "type": "track",
+        "param_names": ["method"], "params": [METHODS], "unit": "bytes", "version": "1", "type": "track",
         "timeout": 60, "code": "",
     }  # fmt: skip
-    (folder / "benchmarks.json").write_text(json.dumps({NAME: entry, "version": 2}))
+    arrays = {METHODS[0].strip("'"): "f32[10,32,64] 81,920 bytes (fusion.2)"}
+    load("history")._write_alive(folder / machine, {commits[PLANTED]: arrays})
+    names = [*figures_at(0), "figures.Figures.track_nothing"]
+    (folder / "benchmarks.json").write_text(json.dumps({**{n: {"name": n, **entry} for n in names}, "version": 2}))
+
+
+def verdicts_at(place: int) -> dict[str, Any]:
+    """A verdicts.json; at the newest commit, one claim is not as declared."""
+    row = {"family": "f", "method": "one", "framework": "jax"}
+    rows = [{**row, "as_expected": place < COMMITS - 1, "digits": 41}, {**row, "as_expected": True, "lost": 0.2}]
+    return {"verdicts": rows}
+
+
+def load(name: str) -> Any:
+    """A module of the benchmark folder."""
+    import importlib
+
+    sys.path.insert(0, str(ASV))
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.path.remove(str(ASV))
 
 
 class Site:
@@ -64,12 +114,26 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.repository = Scratch(folder / "repository")
         self.root = self.repository.root
-        self.commits = [self.repository.commit({"count": f"{i}\n"}) for i in range(COMMITS)]
-        shutil.copytree(ASV, self.root / "asv_bench", ignore=shutil.ignore_patterns(".asv", "__pycache__"))
+        allowance = "".join(ALLOWANCE.format(profile=profile) for profile in ("cpu", "nvidia-h100"))
+        self.commits = []
+        for place in range(COMMITS):
+            files = {"count": f"{place}\n"}
+            files |= {"asv_bench/allow.toml": allowance if place == ALLOWED else ""} if place >= ALLOWED else {}
+            self.commits.append(self.repository.commit(files))
+        self.repository.git("remote", "add", "origin", "git@github.com:someone/something.git")
+        (self.root / "asv_bench" / "allow.toml").unlink()
+        shutil.copytree(
+            ASV, self.root / "asv_bench", ignore=shutil.ignore_patterns(".asv", "__pycache__"), dirs_exist_ok=True
+        )
         self.shards = [folder / "shards" / name for name in ("cpu", "nvidia-h100")]
         for shard in self.shards:
             write_results(shard, shard.name, self.commits)
         shutil.copytree(self.shards[0], self.results)
+        history = load("history")
+        for place in (COMMITS - 2, COMMITS - 1):
+            shard = folder / "shards" / f"verdicts-{place}"
+            history.write_verdicts(verdicts_at(place), self.commits[place], 1_700_000_000_000 + 60_000 * place, shard)
+            self.shards.append(shard)
 
     @property
     def results(self) -> Path:
@@ -87,9 +151,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     """A site after one publication: results of the first profile were there before, those of the second are a shard."""
     pytest.importorskip("asv", reason="asv is not installed: pip install 'gradgate[asv]'")
     made = Site(tmp_path_factory.mktemp("site"))
-    ran = made.publish(made.shards[1], "--report", _report(made.root / "report"))
+    ran = made.publish(*made.shards[1:], "--report", _report(made.root / "report"))
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "published 40 points of 2 machines" in ran.stdout
+    assert "published 118 points of 3 machines" in ran.stdout
+    assert "3 rises are not acknowledged" in ran.stdout
     return made
 
 
@@ -107,21 +172,109 @@ def _report(folder: Path) -> Path:
 
 def test_a_planted_rise_of_one_percent_is_a_regression_of_both_profiles(site: Site) -> None:
     found = json.loads((site.root / "site" / "history" / "regressions.json").read_text())["regressions"]
-    assert {(row[0], row[2]["machine"]) for row in found} == {
-        (f"{NAME}({METHODS[0]})", "cpu"), (f"{NAME}({METHODS[0]})", "nvidia-h100"),
-    }  # fmt: skip
-    assert all((row[4], row[5]) == (101_000, 100_000) for row in found)
+    of_first = [row for row in found if row[0] == f"{NAME}({METHODS[0]})"]
+    assert {row[2]["machine"] for row in of_first} == {"cpu", "nvidia-h100"}
+    assert all((row[4], row[5]) == (101_000, 100_000) for row in of_first)
     feed = (site.root / "site" / "history" / "regressions.xml").read_text()
     assert "1.00% " in feed
-    assert site.commits[PLANTED] in feed
+    assert f"https://github.com/someone/something/commit/{site.commits[PLANTED]}" in feed.replace("../compare/", "")
 
 
-def test_the_index_shows_the_newest_figures_and_links_to_everything(site: Site) -> None:
+def test_a_benchmark_without_points_has_no_tile(site: Site) -> None:
+    listed = json.loads((site.root / "site" / "history" / "index.json").read_text())["benchmarks"]
+    assert set(listed) == {*figures_at(0), *load("history").OF_VERDICTS}
+    for name in listed:
+        assert (site.root / "site" / "history" / "graphs" / "summary" / f"{name}.json").is_file()
+
+
+def changes_of(site: Site, method: str, quantity: str = "temp_bytes") -> list[dict[str, Any]]:
+    """The changes of a method on the page's data, with the profile of each."""
+    data = json.loads((site.root / "site" / "dashboard" / "figures.json").read_text())
+    rows = data["series"]
+    return [
+        {**change, "p": rows[change["s"]]["p"]} for change in data["changes"]
+        if (rows[change["s"]]["m"], rows[change["s"]]["q"]) == (method, quantity)
+    ]  # fmt: skip
+
+
+def test_a_rise_is_open_until_it_is_acknowledged_or_undone(site: Site) -> None:
+    assert [(c["p"], c["at"], c["state"]) for c in changes_of(site, "one")] == [
+        ("cpu", PLANTED, "open"), ("nvidia-h100", PLANTED, "open"),
+    ]  # fmt: skip
+    assert {c["alive"] for c in changes_of(site, "one")} == {"f32[10,32,64] 81,920 bytes (fusion.2)"}
+    assert not any("alive" in c for c in changes_of(site, "two"))
+    assert [(c["at"], c["state"]) for c in changes_of(site, "two") if c["p"] == "cpu"] == [
+        (2, "undone"), (4, "better"), (8, "better"),
+    ]  # fmt: skip
+    for change in changes_of(site, "three"):
+        assert (change["at"], change["state"]) == (ALLOWED, "acknowledged")
+        assert change["reason"] == "keeps the norm's denominator <b>for</b> 20% less work"
+        assert change["by"] == site.commits[ALLOWED], "the entry was removed later; its reason stays"
+    [wrong] = changes_of(site, "one", "verdicts")
+    assert (wrong["at"], wrong["new"], wrong["state"]) == (COMMITS - 1, 1, "open")
+
+
+def test_a_commit_that_was_not_measured_is_not_taken_for_equal(site: Site) -> None:
+    data = json.loads((site.root / "site" / "dashboard" / "figures.json").read_text())
+    assert data["measured"]["cpu"] == list(range(COMMITS))
+    assert data["measured"]["nvidia-h100"] == [place for place in range(COMMITS) if place != 4]
+    [fall] = [c for c in changes_of(site, "two") if c["p"] == "nvidia-h100" and c["at"] == 5]
+    assert fall["from"] == 3
+    [third] = [row for row in data["series"] if (row["m"], row["p"], row["q"]) == ("three", "cpu", "temp_bytes")]
+    assert third["v"] == [[0, 70_000], [3, 80_000], [5, None], [6, 80_000]]
+
+
+@pytest.mark.parametrize(
+    ("day", "since", "until", "ceiling", "found"),
+    [
+        ("2026-01-01", 3, math.inf, 80, True),
+        ("2026-01-01", 3, math.inf, 79, False),  # above the ceiling
+        ("2026-01-01", 9, 12, 80, True),  # written after the rise, and removed since
+        ("2026-01-01", 3, 5, 80, False),  # removed before the rise
+        ("2027-01-01", 3, math.inf, 80, False),  # expired before the rise
+        ("2027-01-01", 9, math.inf, 80, True),  # written after it
+    ],
+)
+def test_an_entry_acknowledges_a_rise_below_its_ceiling(
+    day: str, since: int, until: float, ceiling: int, found: bool
+) -> None:
+    pytest.importorskip("asv", reason="asv is not installed: pip install 'gradgate[asv]'")
+    from gradgate.suites.gate.allow import Entry
+
+    entry = Entry("f:m:jax@cpu", "flops", ceiling, "why", datetime.date(2026, 6, 1))
+    known = load("dashboard").Allowed(entry, "abc", since, until)
+    asked = (6, datetime.date.fromisoformat(day))
+    assert known.acknowledges(*asked, "f:m:jax@cpu", "flops", 80) == found
+    assert not known.acknowledges(*asked, "f:m:jax@tpu-v5p", "flops", 80)
+    assert not known.acknowledges(*asked, "f:m:jax@cpu", "temp_bytes", 80)
+
+
+@pytest.mark.parametrize(
+    ("origin", "link"),
+    [
+        ("git@github.com:a/b.git", "https://github.com/a/b/commit/"),
+        ("https://token@example.org/a/b-c.d", "https://example.org/a/b-c.d/commit/"),
+        ("/srv/git/b.git", ""),
+    ],
+)
+def test_commits_are_linked_to_if_origin_is_a_server(origin: str, link: str, tmp_path: Path) -> None:
+    pytest.importorskip("asv", reason="asv is not installed: pip install 'gradgate[asv]'")
+    repository = Scratch(tmp_path / "r")
+    assert load("dashboard").commit_link(repository.root) == ""
+    repository.git("remote", "add", "origin", origin)
+    assert load("dashboard").commit_link(repository.root) == link
+
+
+def test_the_page_links_to_everything_and_the_badge_says_how_it_stands(site: Site) -> None:
     page = (site.root / "site" / "index.html").read_text()
-    assert "101,000" in page
-    for link in ("history/index.html#/regressions", "history/regressions.xml", "report/index.html"):
-        assert link in page
-    assert "Regressions (2)" in page
+    for link in ("history/index.html", "history/regressions.xml", "report/index.html"):
+        assert f'href="{link}"' in page
+    said = f"At {site.commits[-1][:8]} of "
+    assert said in page
+    assert "the claims of 1 method were judged: 1 is not as declared." in page
+    assert json.loads((site.root / "site" / "badge.json").read_text())["message"] == "1 not as declared"
+    assert "1 not as declared" in (site.root / "site" / "badge.svg").read_text()
+    assert "{{" not in page
 
 
 def test_the_guides_first_page_stays_and_the_figures_have_their_own(site: Site) -> None:
@@ -143,7 +296,7 @@ def test_a_history_that_would_shrink_is_not_published(site: Site) -> None:
     ran = site.publish()
     assert ran.returncode == 1
     assert "cpu: " in ran.stderr
-    assert "had 20 points and has 18" in ran.stderr
+    assert "had 30 points and has 27" in ran.stderr
     lost.write_text(kept)
     assert site.publish("--report", site.root / "report").returncode == 0
 
@@ -168,9 +321,9 @@ def browser(
     site: Site, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[str, str], tuple[str, list[str]]]]:
     """Open a page of the site in Chromium; returns the DOM after the page's scripts ran, and the console's messages."""
-    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    chromium = in_browser.chromium()
     if chromium is None:
-        pytest.skip("chromium is not installed")
+        pytest.skip("chromium is not installed, and CHROMIUM names none")
     if not (site.root / "site" / "history" / "vendor").is_dir():
         pytest.skip("asv's scripts are not here: npm is missing, or cannot reach its registry")
     handler = functools.partial(_Quiet, directory=str(site.root / "site"))
@@ -214,10 +367,10 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("path", "shot", "said"),
     [
-        ("index.html", "index.png", ["101,000", "Regressions (2)"]),
+        ("index.html", "index.png", ["101,000", "+1.00%", "2 acknowledged, 2 taken back"]),
         ("history/index.html", "grid.png", ["track_temp_bytes", "benchmark-container"]),
         (
-            f"history/index.html#{NAME}?machine=cpu&machine=nvidia-h100&p-method=%27f%3Aone%3Ajax%27", "graph.png",
+            f"history/index.html#{NAME}?machine=cpu&machine=nvidia-h100&p-method=%27f%3Aone%3Ajax~ab12%27", "graph.png",
             ["flot-base", "nvidia-h100", "cpu"],
         ),
         ("history/index.html#/regressions", "regressions.png", ["f:one:jax", "1.00", "nvidia-h100"]),
@@ -237,3 +390,69 @@ def test_a_script_that_fails_or_is_missing_is_a_complaint(browser: Any, site: Si
     _, console = browser("broken.html", "broken.png")
     assert any("undefined_function" in line for line in console)
     assert any("404" in line for line in console)
+
+
+CHOOSE = """(() => {{ for (const [name, value] of Object.entries({chosen})) {{
+    const field = document.getElementById("choice").elements[name];
+    if (field.type === "checkbox") field.checked = value; else field.value = value;
+  }}
+  document.getElementById("choice").dispatchEvent(new Event("input", {{bubbles: true}}));
+  return [document.getElementById("summary").textContent,
+          [...document.querySelectorAll("#rows tbody tr")].map((row) => row.innerText.replace(/\\s+/g, " ").trim()),
+          location.search];
+}})()"""
+OPEN = """[...document.querySelectorAll("#open tbody tr")].map((row) => row.innerText.replace(/\\s+/g, " ").trim())"""
+
+
+@pytest.mark.parametrize("width", [400, 1200])
+def test_any_two_commits_are_compared_and_filtered_and_a_rise_is_acknowledged(site: Site, width: int) -> None:
+    pytest.importorskip("tornado")
+    if in_browser.chromium() is None:
+        pytest.skip("chromium is not installed, and CHROMIUM names none")
+    first, allowed, newest = (site.commits[place][:8] for place in (0, ALLOWED, COMMITS - 1))
+    turned = {"base": newest, "head": allowed, "framework": "", "method": "", "class": "g"}
+    acknowledge = """(() => {
+      [...document.querySelectorAll("#open button")][0].click();
+      const form = document.querySelector("dialog form");
+      form.elements.reason.value = 'it is "worth" it'; form.elements.expires.value = "2999-01-31";
+      form.dispatchEvent(new Event("input"));
+      return [document.querySelector("dialog").open, document.getElementById("lines").textContent,
+              document.getElementById("edit").href];
+    })()"""
+    scripts = [
+        OPEN, CHOOSE.format(chosen=json.dumps({"base": first, "head": newest})),
+        CHOOSE.format(chosen=json.dumps({"profile": "cpu", "class": "f"})),
+        CHOOSE.format(chosen=json.dumps({"framework": "torch", "method": "tw", "quantity": "temp_bytes"})),
+        CHOOSE.format(chosen=json.dumps(turned)),
+        CHOOSE.format(chosen=json.dumps({"all": True, "quantity": ""})), acknowledge,
+        f"document.querySelector('dialog [name=hide]').click() || {OPEN}",
+        f"[...document.querySelectorAll('#open p button')][0].click() || {OPEN}",
+        CHOOSE.format(chosen=json.dumps({"base": first, "head": site.commits[4][:8], "profile": "nvidia-h100"})),
+        "document.getElementById('badge').textContent", "document.documentElement.scrollWidth",
+    ]  # fmt: skip
+    opened, whole, of_cpu, one, back, equal, dialog, hidden, again, lacking, badge, wide, complaints = (
+        in_browser.on_page(site.root / "site", "bytes.html", scripts, width, SHOTS / "dashboard")
+    )
+    assert complaints == []
+    assert wide <= width
+    assert len(opened) == 3
+    assert "from 0" in opened[0], "the worst one is first"
+    assert whole[0] == "4 worse, 2 better, 6 equal. Not measured: verdicts at " + first + "."
+    assert ["three" in row for row in whole[1]] == [True, True] + 7 * [False]
+    assert "allowed: keeps the norm's denominator <b>for</b> 20% less work" in whole[1][0]
+    assert site.commits[ALLOWED][:8] in whole[1][0]
+    assert of_cpu[0].startswith("1 worse, 1 better, 2 equal.")
+    assert of_cpu[2] == f"?base={first}&head={newest}&class=f&profile=cpu"
+    assert len(one[1]) == 1
+    assert "50,000 40,000 -20.00%" in one[1][0].replace("base ", "").replace("head ", "").replace("change ", "")
+    assert back[0].startswith("0 worse, 0 better, 1 equal.")
+    assert (back[1], len(equal[1])) == ([], 2)
+    assert dialog[0]
+    assert tomllib.loads(dialog[1])["allow"] == [{
+        "cell": "f:one:jax@cpu", "quantity": "temp_bytes", "ceiling": 101_000, "reason": 'it is "worth" it',
+        "expires": datetime.date(2999, 1, 31),
+    }]  # fmt: skip
+    assert dialog[2] == "https://github.com/someone/something/edit/main/asv_bench/allow.toml"
+    assert (len(hidden), len(again)) == (2, 3)
+    assert re.fullmatch(r"\[!\[claims\]\(http://\S+/badge.svg\)\]\(http://\S+/bytes.html\)", badge)
+    assert f"nvidia-h100 at {site.commits[4][:8]}" in lacking[0]

@@ -100,6 +100,17 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_dask_cluster_without_a_worker_says_what_it_waits_for(workers, caplog):
+    distributed = pytest.importorskip("distributed", reason="pip install 'gradgate[dask]'")
+    local = distributed.LocalCluster(n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None)
+    with local as cluster, dask_executor(cluster.scheduler_address):
+        said = [one.getMessage() for one in caplog.records if one.name == "gradgate.hw_profiles.sweep"]
+    address = cluster.scheduler_address
+    wait = f"{address} has no worker yet: the work waits until one is started with `dask worker {address}`"
+    assert said == ([wait] if workers == 0 else [])
+
+
 def test_dask_that_is_not_installed_names_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ImportError, match=r"gradgate\[dask\]"), dask_executor("tcp://127.0.0.1:1"):
