@@ -83,7 +83,7 @@ def judge(
             progress(names[name])
             del left[name]
         for verdict in supervisor.judge_all(t for t in tasks if t.claim not in TELLING and t.family in left):
-            verdicts[verdict.task.family].append(verdict)
+            verdicts.setdefault(verdict.task.family, []).append(verdict)
             left[verdict.task.family] -= 1
             if not left[verdict.task.family]:
                 progress(names[verdict.task.family])

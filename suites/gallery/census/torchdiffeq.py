@@ -1,0 +1,23 @@
+# /// script
+# dependencies = ["torchdiffeq==0.2.5"]
+#
+# [tool.gradgate]
+# home = "https://github.com/rtqichen/torchdiffeq"
+# framework = "torch"
+# no-deps = true
+# seconds = 60
+# limit = 900
+# ///
+"""Adjoints of torchdiffeq."""
+
+import torch
+from torchdiffeq import odeint, odeint_adjoint, odeint_event
+
+torch.manual_seed(0)
+field = torch.nn.Linear(3, 3).double()
+x = torch.randn(3, dtype=torch.float64, requires_grad=True)
+t = torch.tensor([0.0, 0.5], dtype=torch.float64, requires_grad=True)
+call = lambda t, x: torch.tanh(field(x))
+odeint(call, x, t, method="dopri5")
+odeint_adjoint(field, x, t, method="rk4", options={"step_size": 0.25})
+odeint_event(lambda t, x: torch.ones_like(x), x, t[0], event_fn=lambda t, x: t - 0.3, odeint_interface=odeint)
