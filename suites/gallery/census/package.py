@@ -17,7 +17,8 @@ from gradgate.suites.gallery.environment import CannotInstall, Environment, last
 from gradgate.suites.gallery.judge import QUIET
 from gradgate.suites.gallery.metadata import Library
 
-FOLDER = Path(__file__).parent
+HERE = Path(__file__).parent
+FOLDER = HERE / "packages"
 """Where the scripts of the packages are."""
 SCHEMA = 1
 MOST_LINES = 25
@@ -28,6 +29,8 @@ BY_DESIGN = "by design"
 """The state of a rule that differs from the derivative of its forward pass, as its package says."""
 AGAINST = ("refuted", "elsewhere")
 """The states of a rule that need an explanation."""
+CRASHED = (*AGAINST, "not judged")
+"""The states that a finding explains: a backward pass that raises is not judged."""
 FLOATS = ("in floats", "by differences")
 Row = dict[str, Any]
 
@@ -42,6 +45,7 @@ class Settings:
         jobs: worker processes.
         timeout: seconds after which a call of a rule counts as hung.
         fresh: make the environment again.
+        judge: whether rules are judged; if not, those of the run before are compared with what is declared.
     """
 
     report: Path
@@ -49,6 +53,7 @@ class Settings:
     jobs: int = 2
     timeout: float = 60.0
     fresh: bool = False
+    judge: bool = True
 
 
 def row_of(library: Library, settings: Settings) -> Row:
@@ -88,25 +93,35 @@ def _judge(library: Library, environment: Environment, settings: Settings, row: 
     names, files = source.roots(library.judges, [own, environment.shared, *map(Path, sys.path)])
     row |= {"version": environment.version, "declared": len(source.rules(files))}
     logs = settings.report / "logs"
-    logs.mkdir(parents=True, exist_ok=True)
     document = logs / f"{library.name}.json"
-    document.unlink(missing_ok=True)
+    if settings.judge:
+        logs.mkdir(parents=True, exist_ok=True)
+        document.unlink(missing_ok=True)
+        _watch(library, environment, settings, document, row)
+    else:
+        before = json.loads((settings.report / f"{library.name}.json").read_text(encoding="utf-8"))
+        row |= {name: before[name] for name in ("version", "date", "seconds", "reason")}
+    if not document.exists():
+        return
+    found = json.loads(document.read_text(encoding="utf-8"))["rules"]
+    row["rules"] = [_rule(one, library) for one in found if one["name"].partition(".")[0].partition(":")[0] in names]
+    row["findings"] = [_finding(name, library, environment) for name in library.findings]
+
+
+def _watch(library: Library, environment: Environment, settings: Settings, document: Path, row: Row) -> None:
+    """Run ``gradgate watch`` on the script in the package's environment, and write its document."""
     command: list[str | Path] = [environment.python, "-m", "gradgate.suites.cli", "watch", "--json", document]
     command += ["--jobs", str(settings.jobs), "--timeout", str(settings.timeout), library.path.resolve()]
     # a script has the name of its package, which its own folder must not hide
     variables = QUIET | {"GRADGATE_ENVIRONMENT": environment.key, "PYTHONSAFEPATH": "1"}
     with tempfile.TemporaryDirectory() as folder:
         ran = run(command, float(library.limit), cwd=Path(folder), env=variables)
-    (logs / f"{library.name}.log").write_text(ran.output, encoding="utf-8")
+    document.with_suffix(".log").write_text(ran.output, encoding="utf-8")
     row["seconds"] = round(ran.seconds, 1)
     if not document.exists():
         row["reason"] = last_words(ran.output) if ran.status is not None else f"stopped after {library.limit} s"
-        return
-    found = json.loads(document.read_text(encoding="utf-8"))["rules"]
-    row["rules"] = [_rule(one, library) for one in found if one["name"].partition(".")[0].partition(":")[0] in names]
-    if "the command itself ended with exit status" in ran.output:
+    elif "the command itself ended with exit status" in ran.output:
         row["reason"] = "the script did not end well"
-    row["findings"] = [_finding(name, library, environment) for name in library.findings]
 
 
 def _rule(found: Mapping[str, Any], library: Library) -> Row:
@@ -122,7 +137,7 @@ def _rule(found: Mapping[str, Any], library: Library) -> Row:
 def _finding(name: str, library: Library, environment: Environment) -> Row:
     """A declared finding, with what its script says when it runs in the package's environment."""
     declared = library.findings[name]
-    script = FOLDER / declared["script"]
+    script = HERE / declared["script"]
     ran = run([environment.python, script], SCRIPT, env=QUIET)
     return {"rule": name, **declared, "shown": ran.status == 0, "output": ran.output[-1000:]}
 
@@ -136,7 +151,7 @@ def faults(row: Row, library: Library) -> list[str]:
         if one["state"] in AGAINST and one["name"] not in library.findings
     ]
     states = {one["name"]: one["state"] for one in row["rules"]}
-    wrong += [f"{name} is a finding, and not refuted" for name in library.findings if states.get(name) not in AGAINST]
+    wrong += [f"{name} is a finding, and not refuted" for name in library.findings if states.get(name) not in CRASHED]
     wrong += [f"{one['script']} does not show it" for one in row["findings"] if not one["shown"]]
     used = {one["pattern"] for one in row["rules"] if one["state"] == BY_DESIGN}
     wrong += [f"{one!r} differs by design, and no such rule does" for one in library.by_design if one not in used]

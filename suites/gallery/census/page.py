@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import gradgate.suites.guide
-from gradgate.suites.gallery.census.package import BY_DESIGN, FOLDER, SCHEMA, Row, counts, is_judged
+from gradgate.suites.gallery.census.package import BY_DESIGN, FOLDER, HERE, SCHEMA, Row, counts, is_judged
 
 KEPT = "results.json"
 PAGE = Path(gradgate.suites.guide.__file__).parent / "census.md"
 HEADS = ("declared", "called", "judged", "exact", "upheld", "floats", "by design", "refuted")
 HEAD = """# The census: rules of public packages
 
-Each package is driven by a script of at most 25 lines in `suites/gallery/census/`, and `gradgate watch` judges every
+Each package is driven by a script of at most 25 lines in `suites/gallery/census/packages/`, and `gradgate watch` judges every
 handwritten derivative that the script calls. Nobody wrote a reference. `nox -s census` judges them again, each package
 in an environment of its own; `nox -s census -- --keep` writes this page.
 
@@ -25,18 +25,18 @@ derivative of their forward pass as their package says, such as straight-through
 
 
 def keep(rows: Sequence[Row]) -> Path:
-    """Put rows into `KEPT`, in place of older rows of these packages, and write the page; returns the path of the page."""
+    """Put rows into `KEPT`, in place of older rows of these packages, and write the page; returns its path."""
     every = {row["name"]: row for row in kept()} | {row["name"]: row for row in rows}
     there = {path.stem for path in FOLDER.glob("*.py")}
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for name, row in sorted(every.items()) if name in there)
-    (FOLDER / KEPT).write_text(f'{{"schema": {SCHEMA}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
+    (HERE / KEPT).write_text(f'{{"schema": {SCHEMA}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
     PAGE.write_text(text(kept()), encoding="utf-8")
     return PAGE
 
 
 def kept() -> list[Row]:
     """The rows that are kept; [] if there are none."""
-    path = FOLDER / KEPT
+    path = HERE / KEPT
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return list(found["rows"]) if found.get("schema") == SCHEMA else []
 

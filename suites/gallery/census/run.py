@@ -26,6 +26,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--jobs", type=int, default=2, help="worker processes (default 2)")
     made.add_argument("--timeout", type=float, default=60, metavar="S", help="limit of a call in seconds (default 60)")
     made.add_argument("--fresh", action="store_true", help="make the environments again")
+    scripts = "judge nothing; compare the last verdicts with what is declared, and run the scripts of findings again"
+    made.add_argument("--scripts", action="store_true", help=scripts)
     keep = "also write the rows to suites/gallery/census/results.json, and the guide's page"
     made.add_argument("--keep", action="store_true", help=keep)
     made.add_argument("--report", type=Path, default=Path("report/census"), help="where rows and logs are written")
@@ -40,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 every refutation is explained · 1 not so · 3 wrong usage.
     """
     given = parser().parse_args(arguments)
-    settings = Settings(given.report.resolve(), given.environments.resolve(), given.jobs, given.timeout, given.fresh)
+    settings = Settings(
+        given.report.resolve(), given.environments.resolve(), given.jobs, given.timeout, given.fresh, not given.scripts
+    )
     try:
         libraries = chosen(given.names, FOLDER, given.shard)
     except UsageError as error:

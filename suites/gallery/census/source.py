@@ -9,7 +9,14 @@ from pathlib import Path
 
 BASES = ("Function", "InplaceFunction")
 """Last parts of the base classes of a rule in PyTorch."""
-WRAPPERS = ("custom_vjp", "custom_jvp", "custom_gradient", "filter_custom_vjp", "filter_custom_jvp", "register_autograd")
+WRAPPERS = (
+    "custom_vjp",
+    "custom_jvp",
+    "custom_gradient",
+    "filter_custom_vjp",
+    "filter_custom_jvp",
+    "register_autograd",
+)
 """Last parts of what makes a rule of a function."""
 TESTS = ("test", "tests", "testing", "examples", "benchmarks", "build")
 """Folders of a package whose rules are not counted, also as the end of a file's name."""

@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["linear_operator==0.6.1", "jaxtyping==0.2.19", "typeguard==2.13.3"]
+# dependencies = ["linear_operator==0.6.1"]
 #
 # [tool.gradgate]
 # home = "https://github.com/cornellius-gp/linear_operator"
@@ -7,6 +7,9 @@
 # no-deps = true
 # seconds = 60
 # limit = 900
+#
+# [tool.gradgate.by-design]
+# "linear_operator.functions.*" = "the matrix is symmetric, and its gradient is spread over both triangles; on symmetric matrices it is right"
 # ///
 """Solves, roots and products of linear_operator."""
 

@@ -7,6 +7,14 @@
 # no-deps = true
 # seconds = 60
 # limit = 900
+#
+# [tool.gradgate.findings."pytorch_wavelets.dwt.lowlevel:SFB2D"]
+# cause = "The backward pass computes nothing if the lowpass input requires no gradient, so the highpass input, which requires one, gets none."
+# script = "findings/pytorch_wavelets_highpass.py"
+#
+# [tool.gradgate.findings."pytorch_wavelets.dwt.lowlevel:SFB1D"]
+# cause = "The backward pass computes nothing if the lowpass input requires no gradient, so the highpass input, which requires one, gets none."
+# script = "findings/pytorch_wavelets_highpass.py"
 # ///
 """Wavelets and scattering layers of pytorch_wavelets."""
 

@@ -7,6 +7,10 @@
 # no-deps = true
 # seconds = 60
 # limit = 900
+#
+# [tool.gradgate.by-design]
+# "roma.mappings:_HornEigenvectorManualDerivatives" = "the gradient is regularised by gradient_eps"
+# "roma.mappings:_ProcrustesRegularization" = "an identity whose gradient adds that of a penalty"
 # ///
 """Procrustes problems of roma."""
 

@@ -18,8 +18,20 @@ from spikingjelly.activation_based import surrogate
 
 torch.manual_seed(0)
 x = torch.randn(3, 5)
-names = ("piecewise_quadratic", "piecewise_exp", "sigmoid", "soft_sign", "super_spike", "atan", "nonzero_sign_log_abs",
-         "erf", "q_pseudo_spike", "fake_numerical_gradient", "log_tailed_relu", "rect")
+names = (
+    "piecewise_quadratic",
+    "piecewise_exp",
+    "sigmoid",
+    "soft_sign",
+    "super_spike",
+    "atan",
+    "nonzero_sign_log_abs",
+    "erf",
+    "q_pseudo_spike",
+    "fake_numerical_gradient",
+    "log_tailed_relu",
+    "rect",
+)
 for name in names:
     getattr(surrogate, name).apply(x.clone().requires_grad_(), 2.0)
 surrogate.piecewise_leaky_relu.apply(x.clone().requires_grad_(), 1.0, 0.01)

@@ -24,4 +24,9 @@ solve(A, torch.randn(4, 1, dtype=torch.float64, requires_grad=True), method="cus
 w = (0.3 * m).requires_grad_()
 rootfinder(lambda y, w: y - torch.tanh(w @ y + 1), torch.zeros(4, 1, dtype=torch.float64), params=(w,))
 quad(lambda x, a: torch.sin(a * x), 0.0, torch.tensor(1.0, dtype=torch.float64), params=(w[0, :1],))
-solve_ivp(lambda t, y, w: -w @ y, torch.linspace(0, 1, 3, dtype=torch.float64), torch.ones(4, dtype=torch.float64), params=(w,))
+solve_ivp(
+    lambda t, y, w: -w @ y,
+    torch.linspace(0, 1, 3, dtype=torch.float64),
+    torch.ones(4, dtype=torch.float64),
+    params=(w,),
+)

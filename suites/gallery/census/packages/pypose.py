@@ -22,7 +22,9 @@ torch.manual_seed(0)
 def group(kind):
     turn = torch.nn.functional.normalize(torch.randn(2, 4), dim=-1)
     shift, scale = torch.randn(2, 3), torch.rand(2, 1) + 0.5
-    return torch.cat({"SO3": [turn], "SE3": [shift, turn], "RxSO3": [turn, scale], "Sim3": [shift, turn, scale]}[kind], -1)
+    return torch.cat(
+        {"SO3": [turn], "SE3": [shift, turn], "RxSO3": [turn, scale], "Sim3": [shift, turn, scale]}[kind], -1
+    )
 
 
 for kind, size in {"SO3": 3, "SE3": 6, "RxSO3": 4, "Sim3": 7}.items():
