@@ -133,7 +133,7 @@ def _look_checkpoint(recorder: Recorder, made: Checkpointed, args: tuple[Any, ..
     if not file or of_framework(file):  # such as a Sequential: where it is checkpointed
         file, line = _caller()
     rule = _named(type(owner) if function is owner else function, "checkpoint", file, line)
-    key = tuple(map(_mark, args)), tuple((name, _mark(value)) for name, value in kwargs.items())
+    key = made.reentrant, tuple(map(_mark, args)), tuple((name, _mark(value)) for name, value in kwargs.items())
     recorder.saw(rule, key, lambda: _call(made, args, {**kwargs, **({PARAMETERS: parameters} if parameters else {})}))
 
 

@@ -325,7 +325,7 @@ def like(array: Any, rng: np.random.Generator) -> Any:
     """Other numbers like those of an array: of its range, signs and zeros; whole, or symmetric, if it is."""
     if _is_symmetric(array):  # the same signs, zeros and definiteness
         sizes = np.exp(FEW / 2 * rng.standard_normal(array.shape[:-1]))
-        return array * sizes[..., None] * sizes[..., None, :]
+        return array * (sizes[..., None] * sizes[..., None, :])
     known = array[np.isfinite(array)]
     if not known.size:
         return rng.standard_normal(array.shape)

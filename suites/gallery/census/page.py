@@ -24,14 +24,19 @@ derivative of their forward pass as their package says, such as straight-through
 """
 
 
-def keep(rows: Sequence[Row]) -> Path:
+def keep(found: Sequence[Row]) -> Path:
     """Put rows into `KEPT`, in place of older rows of these packages, and write the page; returns its path."""
-    every = {row["name"]: row for row in kept()} | {row["name"]: row for row in rows}
+    every = {row["name"]: row for row in kept()} | {row["name"]: row for row in found}
     there = {path.stem for path in FOLDER.glob("*.py")}
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for name, row in sorted(every.items()) if name in there)
     (HERE / KEPT).write_text(f'{{"schema": {SCHEMA}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
     PAGE.write_text(text(kept()), encoding="utf-8")
     return PAGE
+
+
+def rows(report: Path) -> list[Row]:
+    """The rows that runs have written into a folder."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(report.glob("*.json"))]
 
 
 def kept() -> list[Row]:

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         wrong += found
     print(json.dumps(counts(rows)))
     if given.keep:
-        print(f"kept: {page.keep(rows)}")
+        print(f"kept: {page.keep(page.rows(given.report))}")
     return 1 if wrong else 0
 
 

@@ -14,7 +14,7 @@
 """Projections and losses of optax."""
 
 import jax
-import jax.numpy as jnp
+
 import optax
 
 x = jax.random.normal(jax.random.key(0), (5,))
