@@ -25,7 +25,7 @@ LEVELS = 10
 DIRECTIONS = 4
 """Random directions, each with other cotangents."""
 SMOOTH = 1e-3
-"""Relative disagreement of the widest steps with all of them, above which the function is no smooth one at this scale: it
+"""Relative disagreement of the widest steps with all of them, above which the function is not smooth at this scale: it
 has steps, or noise."""
 SURE = 20.0
 LEAST = 1e-5
