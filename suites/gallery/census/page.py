@@ -14,14 +14,14 @@ PAGE = Path(gradgate.suites.guide.__file__).parent / "census.md"
 HEADS = ("declared", "called", "judged", "exact", "upheld", "floats", "by design", "refuted")
 HEAD = """# The census: rules of public packages
 
-Each package is driven by a script of at most 25 lines in `suites/gallery/census/packages/`. `gradgate watch` judges every
-handwritten derivative that the script calls, and nobody wrote a reference. `nox -s census` judges them again, each
-package in an environment of its own, and `nox -s census -- --keep` writes this page.
+Each package is driven by a script of at most 25 lines in `suites/gallery/census/packages/`. `gradgate watch` judges
+every handwritten derivative that the script calls, and nobody wrote a reference. `nox -s census` judges them again,
+each package in an environment of its own, and `nox -s census -- --keep` writes this page.
 
 *Declared* counts the rules in the package's text, *called* those that the script reaches with a gradient, and *exact*
-those that are judged in sixty digits. *Floats* have a verdict in floats alone, or by finite differences. *By design* are
-rules that differ from the derivative of their forward pass on purpose, such as straight-through estimators: the script
-says of which and why. That they do what they are designed to do is not judged.
+those that are judged in sixty digits. *Floats* have a verdict in floats alone, or by finite differences. *By design*
+are rules that differ from the derivative of their forward pass on purpose, such as straight-through estimators: the
+script says which and why. That they do what they are designed to do is not judged.
 """
 
 
