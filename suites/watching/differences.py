@@ -105,7 +105,7 @@ def _along(pair: replay.SeenPair, spec: Any, number: int) -> tuple[float, float]
         slope, error = extrapolated(value, WIDEST)
     told = sum(float((own[path] * along[path]).sum()) for path in own)
     size = max(abs(slope), sum(float(np.abs(own[path] * along[path]).sum()) for path in own), np.finfo(float).tiny)
-    return abs(told - slope) / size, error / size
+    return abs(told - slope) / size, max(error / size, float(np.finfo(float).eps))
 
 
 def _inner(pair: replay.SeenPair, problem: Any, params: Mapping[str, Any]) -> float:

@@ -96,7 +96,8 @@ class Hook:
     def __call__(self, gradient: Any) -> Any:
         """The tensor itself, whose gradient the hook changes."""
         made = gradient.clone()
-        made.register_hook(self.fun)
+        if made.requires_grad:
+            made.register_hook(self.fun)
         return made
 
 
