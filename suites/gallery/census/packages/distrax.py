@@ -27,4 +27,4 @@ from distrax._src.utils import math
 x, y = jnp.array([0.5, -1.2, 2.0]), jnp.array([1.5, 0.3, -0.7])
 jax.grad(lambda x, y: math.multiply_no_nan(x, y).sum(), (0, 1))(x, y)
 jax.grad(lambda x, y: math.power_no_nan(x, y).sum(), (0, 1))(x**2, y)
-jax.grad(lambda k: von_mises._von_mises_cdf(x, k).sum())(jnp.array([1.0, 3.0, 20.0]))
+jax.grad(lambda k: von_mises._von_mises_cdf(x, k, jnp.float32).sum())(jnp.array([1.0, 3.0, 20.0]))
