@@ -230,6 +230,16 @@ def gallery(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def census(session: nox.Session) -> None:
+    """Judge every handwritten derivative of public packages with gradgate watch: ``nox -s census [-- NAME…]``.
+
+    The rows are written to report/census; ``--keep`` also writes suites/guide/census.md. Cost: about an hour on two
+    cores; ``--scripts`` judges nothing, and compares the last verdicts with what is declared.
+    """
+    run(session, "gradgate.suites.gallery.census.run", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def publish(session: nox.Session) -> None:
     """Unite the results of machines, check that history did not shrink, and put bytes and verdicts into site/.
 

@@ -19,15 +19,20 @@ from gradgate.suites.commands import arguments
 from gradgate.suites.console import watch_table
 from gradgate.suites.console.files import need_own, write_atomically
 from gradgate.suites.console.progress import progress
+from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.keeping.keys import Keys
+from gradgate.suites.keeping.verdicts import Verdicts
 from gradgate.suites.settings import Settings
 from gradgate.suites.watching import folders, junit, recorder, results, writing
-from gradgate.suites.watching.judging import judge, pairs_of
+from gradgate.suites.watching.judging import judge, pairs_of, run_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate watch``."""
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="pytest, script.py, or any command")
     arguments.add(parser, "--seed", "--jobs", "--timeout")
+    fresh = "judge everything again; without it, verdicts on the same calls with the same values are reused"
+    parser.add_argument("--fresh", action="store_true", help=fresh)
     arguments.add(parser, "--json", help="write the rules and their verdicts here")
     add = "add pairs of the rules that were called to this file, for gradgate verify and the gate; it changes none"
     parser.add_argument("--write", type=Path, metavar="FILE", help=add)
@@ -64,6 +69,7 @@ def main(chosen: argparse.Namespace) -> int:
         json_file=chosen.json,
         junit_file=chosen.junit,
         pairs_file=chosen.write,
+        fresh=chosen.fresh,
     )
     if ended:
         watch_table.note(f"the command itself ended with exit status {ended}")
@@ -93,6 +99,18 @@ def end() -> int:
     return conclude(_FOLDERS.pop(), Settings.read(Path.cwd()))
 
 
+class _Reused(Verdicts):
+    """Kept verdicts, with the number of those that were used again."""
+
+    count = 0
+
+    def get(self, task: Task) -> Verdict | None:
+        """The kept verdict on a claim; None if the claim has to be judged."""
+        found = super().get(task)
+        self.count += found is not None
+        return found
+
+
 def conclude(
     folder: Path,
     settings: Settings,
@@ -103,10 +121,12 @@ def conclude(
     json_file: Path | None = None,
     junit_file: Path | None = None,
     pairs_file: Path | None = None,
+    fresh: bool = False,
 ) -> int:
     """Judge what a folder holds, show and write the results; returns the exit status of `main`."""
     calls, notes = results.read(folder)
-    with progress(len(calls), "calls") as show:
+    kept = _Reused(run_of(seed), Keys(Path.cwd(), settings.depends), fresh=fresh)
+    with progress(len(calls), "calls") as show, kept.keys.parsing():
         judged = judge(
             folder,
             calls,
@@ -115,6 +135,7 @@ def conclude(
             seconds=seconds,
             seed=seed,
             progress=lambda name: show.advance(name),
+            kept=kept,
         )
     here = Path.cwd()
     names = {one.rule.name for one in judged}
@@ -131,6 +152,8 @@ def conclude(
             else "no Python process was watched: the command's Python has no gradgate, or ignores PYTHONPATH"
         )
     watch_table.show(judged, notes, here, folder)
+    if kept.count:
+        watch_table.note(f"{kept.count} verdicts reused: what they depend on is unchanged; --fresh judges all again")
     if json_file:
         text = json.dumps(results.document(judged, notes, here, fingerprint()), indent=1)
         write_atomically(json_file, text + "\n")

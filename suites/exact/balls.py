@@ -292,6 +292,8 @@ def power(base: Any, exponent: Any) -> Any:
     if isinstance(exponent, arb) and exponent.is_exact() and exponent.is_integer():
         number = _integer(exponent)
         if abs(number) < 2**20:
+            if number > 0 and isinstance(base, arb) and base.mid().is_zero() and not base.is_zero():
+                return arb(0, base.abs_upper() ** number)  # Arb's power of a ball around 0 is NaN
             return base**number
     if isinstance(base, arb) and base.is_zero() and exponent > 0:
         return arb(0)

@@ -159,7 +159,7 @@ def made(library: Library, folder: Path, fresh: bool = False) -> Environment:
         _install(library, place, shared)
         known = {"key": wanted, "installed": _distributions([_own(place)])}
         write_atomically(stamp, json.dumps(known, indent=1) + "\n")
-    version = _distributions([shared]) | known["installed"]
+    version = _distributions([shared, *map(Path, sys.path)]) | known["installed"]
     found = {_plain(name): number for name, number in version.items()}.get(_plain(library.judges))
     if found is None:
         raise CannotInstall(f"{library.judges} is neither among what was installed nor in the shared environment")

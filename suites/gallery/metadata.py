@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,9 +20,17 @@ HEAD = "# /// script\n"
 BLOCK = re.compile(r"\A# /// script\n((?:#(?: .*)?\n)+?)# ///\n")
 FRAMEWORKS = ("jax", "torch")
 FIELDS = {
-    "home": str, "framework": str, "judges": str, "no-deps": bool, "no-build-isolation": bool, "seconds": int,
-    "limit": int, "notes": str,
-}  # fmt: skip
+    "home": str,
+    "framework": str,
+    "judges": str,
+    "no-deps": bool,
+    "no-build-isolation": bool,
+    "seconds": int,
+    "limit": int,
+    "notes": str,
+    "by-design": dict,
+    "findings": dict,
+}
 """Field of ``[tool.gradgate]`` -> its type."""
 PYTHON = re.compile(r">=\s*(\d+)\.(\d+)(?:\s*,\s*<\s*(\d+)\.(\d+))?")
 """The only form of ``requires-python`` that is read."""
@@ -42,6 +52,8 @@ class Library:
         seconds: how long a run takes that judges everything; decides the share.
         limit: seconds after which the run is stopped.
         notes: a sentence for the page.
+        by_design: of the census: pattern of rules' names -> why they differ from the derivative of their forward pass.
+        findings: of the census: name of a rule -> its ``cause`` and the ``script`` that shows it.
         python: the versions of Python that it needs.
         title: the first line of the docstring.
     """
@@ -59,6 +71,8 @@ class Library:
     notes: str = ""
     python: str = ""
     title: str = ""
+    by_design: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    findings: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
     def unsuited(self, version: tuple[int, ...] = sys.version_info[:2]) -> str:
         """Why a version of Python cannot run it; "" if it can."""

@@ -629,7 +629,7 @@ class WatchedRule(msgspec.Struct):
     """A handwritten derivative that a command called."""
 
     framework: Framework
-    kind: Literal["autograd.Function", "torch.library", "custom_vjp", "custom_jvp"]
+    kind: Literal["autograd.Function", "torch.library", "checkpoint", "hook", "custom_vjp", "custom_jvp"]
     name: Annotated[Name, Meta(description="`package.module:qualified.name`")]
     file: Name
     line: Count

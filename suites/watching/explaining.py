@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from gradgate.references.backends import precision, to_backend, to_numpy
-from gradgate.suites.watching import replay
+from gradgate.suites.watching import differences, replay
 from gradgate.suites.watching.results import AGREES
 
 NUMBERS = 256
@@ -219,15 +219,21 @@ def smallest(arrays: Leaves, fails: Callable[[Leaves], bool]) -> Leaves:
 
 
 def main() -> None:
-    """For each line of standard input, [a file of a call, the Spec that is refuted or null], print what is known."""
+    """Print what is known of each line of standard input.
+
+    A line is a list of the file of a call, the Spec of the problem that is refuted or null, and whether differences
+    judge the gradient.
+    """
     for line in sys.stdin:
-        place, fields = json.loads(line)
-        answer = {"likeness": "", "test": ""}
+        place, fields, differs = json.loads(line)
+        answer: dict[str, Any] = {"likeness": "", "test": ""}
         with contextlib.suppress(Exception):  # what fails here only explains
             call = replay.Recorded.read(place)
             pair = call.pair()
             pair.lowered  # registers the class of its problems  # noqa: B018
             spec = pair.spec.from_json(json.dumps(fields or {}))
+            if differs:
+                answer |= dataclasses.asdict(differences.judged(pair, spec))
             with contextlib.suppress(Exception):
                 answer["likeness"] = likeness(pair, spec)
             with precision(pair.where, "float64"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import sys
@@ -13,6 +14,8 @@ from gradgate.suites.watching.recorder import FOLDER
 
 KEPT = 8
 """Folders of earlier runs that are kept, so that their calls can be judged again."""
+CALLS = 2000
+"""Calls that are kept, so that a later run that records them finds their verdicts."""
 STARTUP = Path(__file__).parent / "startup"
 """The folder of the ``sitecustomize`` that starts the recorder."""
 
@@ -25,6 +28,36 @@ def fresh() -> Path:
     for path in earlier[:-KEPT]:
         shutil.rmtree(path, ignore_errors=True)
     return Path(tempfile.mkdtemp(dir=above))
+
+
+def settled(folder: Path, stem: str, text: str) -> Path:
+    """A recorded call beside the cached results, in a folder named after its content; older ones are removed.
+
+    So a second run that records the same call finds the verdicts of the first.
+
+    Args:
+        folder: where it was recorded.
+        stem: the name of its files.
+        text: the file of Python that names the call as a pair, which is written here, too.
+
+    Returns:
+        The path of that file.
+    """
+    files = [path for ending in ("json", "pickle") if (path := folder / f"{stem}.{ending}").exists()]
+    name = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:24]
+    above = Cache().folder.parent / "watched"
+    place = above / name
+    if not (place / f"{stem}.py").exists():
+        place.mkdir(parents=True, exist_ok=True)
+        for path in files:
+            shutil.copyfile(path, place / path.name)
+        (place / f"{stem}.py").write_text(text, encoding="utf-8")
+    earlier = sorted(above.iterdir(), key=lambda path: path.stat().st_mtime)
+    for path in earlier[:-CALLS]:
+        shutil.rmtree(path, ignore_errors=True)
+    place.touch()
+    (folder / f"{stem}.py").write_text(text, encoding="utf-8")
+    return place / f"{stem}.py"
 
 
 def environment(folder: Path) -> dict[str, str]:

@@ -6,6 +6,7 @@ every lane, of which the first is taken. Those of ``jax.jit`` and of loops hold 
 
 from __future__ import annotations
 
+import inspect
 import types
 import weakref
 from collections.abc import Callable
@@ -67,10 +68,10 @@ def _look(recorder: Recorder, kind: str, rule: Any, args: tuple[Any, ...], kwarg
 
 def _rule(kind: str, rule: Any) -> Rule | None:
     """A rule; None for one of JAX itself."""
-    own, _ = location(rule.fun)
+    fun = _inside(rule.fun)
+    own, _ = location(fun)
     if not own or of_framework(own):
         return None
-    fun = _inside(rule.fun)
     parts = (rule.bwd, rule.fwd) if kind == "custom_vjp" else (rule.jvp,)
     file, line = location(*map(_inside, parts), fun)
     module = getattr(fun, "__module__", None) or "unknown"
@@ -79,8 +80,10 @@ def _rule(kind: str, rule: Any) -> Rule | None:
 
 
 def _inside(function: Any) -> Any:
-    """The function that a wrapper of `WRAPPERS` was given; any other function itself."""
+    """The function that `jax.custom_gradient` or a wrapper of `WRAPPERS` was given; any other function itself."""
     package = _package(function)
+    if getattr(function, "__qualname__", "").startswith("custom_gradient.<locals>."):
+        return inspect.getclosurevars(function).nonlocals.get("fun", function)
     if package not in WRAPPERS:
         return function
     cells = getattr(function, "__closure__", None) or ()

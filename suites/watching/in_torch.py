@@ -7,12 +7,16 @@ with ``register_autograd`` is such a subclass, which PyTorch generates.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import os
+import sys
 import types
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from gradgate.suites.watching.portable import Operator, importable
+from gradgate.suites.watching.portable import PARAMETERS, Checkpointed, Hook, Operator, importable
 from gradgate.suites.watching.recorder import MOST_NUMBERS as MOST
 from gradgate.suites.watching.recorder import Array, Call, Recorder, Rule, location, of_framework, option, shown
 
@@ -48,6 +52,105 @@ def wrap_transforms(module: types.ModuleType, recorder: Recorder) -> Callable[[]
         operator.__call__ = plain
 
     return undo
+
+
+def wrap_checkpoints(module: types.ModuleType, recorder: Recorder) -> Callable[[], None]:
+    """Record the functions that are checkpointed from now on; returns what undoes this."""
+    generator = module._checkpoint_without_reentrant_generator
+    older: Any = module.CheckpointFunction
+    applied = older.apply
+
+    def generated(function: Any, preserve: bool, contexts: Any, *given: Any, **kwargs: Any) -> Any:
+        usual = contexts is module.noop_context_fn
+        recorder.look(_look_checkpoint, Checkpointed(function, False, None if usual else contexts), given[3:], kwargs)
+        return generator(function, preserve, contexts, *given, **kwargs)
+
+    def apply(cls: Any, function: Any, preserve: bool, *args: Any) -> Any:
+        recorder.look(_look_checkpoint, Checkpointed(function, True), args, {})
+        return applied(function, preserve, *args)
+
+    module._checkpoint_without_reentrant_generator = generated  # type: ignore[attr-defined]
+    older.apply = classmethod(apply)
+
+    def undo() -> None:
+        module._checkpoint_without_reentrant_generator = generator  # type: ignore[attr-defined]
+        del older.apply
+
+    return undo
+
+
+def wrap_hooks(module: types.ModuleType, recorder: Recorder) -> Callable[[], None]:
+    """Record the hooks of tensors that change gradients from now on; returns what undoes this."""
+    tensor: Any = module.Tensor
+    plain = tensor.register_hook
+
+    @functools.wraps(plain)
+    def register_hook(self: Any, hook: Any) -> Any:
+        file, _ = location(hook)
+        return plain(self, hook if not file or of_framework(file) else _watched(hook, recorder))
+
+    tensor.register_hook = register_hook
+
+    def undo() -> None:
+        tensor.register_hook = plain
+
+    return undo
+
+
+def _watched(hook: Any, recorder: Recorder) -> Any:
+    """A hook whose changes are recorded."""
+
+    @functools.wraps(hook)
+    def watched(gradient: Any) -> Any:
+        found = hook(gradient)
+        if found is not None and found is not gradient:
+            recorder.look(_look_hook, hook, gradient)
+        return found
+
+    return watched
+
+
+def _look_hook(recorder: Recorder, hook: Any, gradient: Any) -> None:
+    """Record a hook at the gradient that it changes, of which it is a function."""
+    rule = _named(hook, "hook", *location(hook))
+    copy = dataclasses.replace(_copied(gradient), differentiated=True)
+    why = f"its gradient has {gradient.numel():,} numbers" if gradient.numel() > MOST else ""
+    call = Call(Hook(hook), (copy,), {}, [shown(copy)], copy.values is None, why)
+    recorder.saw(rule, _mark(gradient), lambda: call)
+
+
+def _look_checkpoint(recorder: Recorder, made: Checkpointed, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Record a function that is checkpointed, with the parameters of the module to which it belongs."""
+    import torch
+
+    function = made.fun
+    owner = function if isinstance(function, torch.nn.Module) else getattr(function, "__self__", None)
+    parameters = dict(owner.named_parameters()) if isinstance(owner, torch.nn.Module) else {}
+    asked = [*args, *([] if made.reentrant else parameters.values())]
+    if not torch.is_grad_enabled() or not any(isinstance(a, torch.Tensor) and _is_differentiated(a) for a in asked):
+        return
+    file, line = location(type(owner).forward if function is owner else function)
+    if not file or of_framework(file):  # such as a Sequential: where it is checkpointed
+        file, line = _caller()
+    rule = _named(type(owner) if function is owner else function, "checkpoint", file, line)
+    key = made.reentrant, tuple(map(_mark, args)), tuple((name, _mark(value)) for name, value in kwargs.items())
+    recorder.saw(rule, key, lambda: _call(made, args, {**kwargs, **({PARAMETERS: parameters} if parameters else {})}))
+
+
+def _named(function: Any, kind: str, file: str, line: int) -> Rule:
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    return Rule("torch", kind, f"{module or 'unknown'}:{name or kind}", file, line)
+
+
+def _caller() -> tuple[str, int]:
+    """File and line of the innermost call that is neither of PyTorch nor of this package."""
+    frame = sys._getframe()
+    here = os.path.dirname(__file__)
+    while frame.f_back is not None and (
+        of_framework(frame.f_code.co_filename) or frame.f_code.co_filename.startswith(here)
+    ):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 _RULES: weakref.WeakKeyDictionary[Any, tuple[Rule, Any] | None] = weakref.WeakKeyDictionary()
@@ -119,17 +222,24 @@ def _captured(function: Any, deep: int = 3) -> list[Any]:
 def _call(reached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     import torch
 
-    every = [a for a in (*args, *kwargs.values()) if isinstance(a, torch.Tensor)]
+    named = dict(kwargs)
+    parameters = named.pop(PARAMETERS, {})
+    every = [a for a in (*args, *named.values(), *parameters.values()) if isinstance(a, torch.Tensor)]
     numbers = sum(a.numel() for a in every)
     why = f"its arrays have {numbers:,} numbers" if numbers > MOST else ""
     if isinstance(reached, Operator) and not importable(reached.module):
         why = f"{reached.module} registers its operator, and cannot be imported elsewhere"
     copied: tuple[Any, ...] = () if why else tuple(_copied(a) for a in args)
-    named = {} if why else {name: _copied(value) for name, value in kwargs.items()}
-    arrays = [a for a in (*copied, *named.values()) if isinstance(a, Array)]
+    named = {} if why else {name: _copied(value) for name, value in named.items()}
+    held = {} if why else {name: _copied(value) for name, value in parameters.items()}
+    arrays = [a for a in (*copied, *named.values(), *held.values()) if isinstance(a, Array)]
     traced = any(a.values is None for a in arrays)
     seen = [shown(a) for a in copied] or [f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in every]
-    return Call(reached, copied, named, seen, traced, why)
+    given = (*args, *(value for name, value in kwargs.items() if name != PARAMETERS), *parameters.values())
+    pairs = zip(given, (*copied, *named.values(), *held.values()), strict=False)
+    originals = tuple((original, copy) for original, copy in pairs if isinstance(copy, Array))
+    keywords = {**named, PARAMETERS: held} if held else named
+    return Call(reached, copied, keywords, seen, traced, why, originals)
 
 
 def _copied(value: Any) -> Any:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
+from gradgate.hw_profiles.recording import Record
 from gradgate.references.contract import UsageError
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.watching import folders
 from gradgate.suites.watching.results import CLAIMS, HAZARDS, MOST_JUDGED, Explained, Judged, Seen, by_rule
 from gradgate.suites.watching.writing import Written
 from gradgate.suites.workers.supervisor import Limits, Supervisor
@@ -35,6 +39,21 @@ from gradgate.suites.watching.replay import pair
 '''
 
 
+class Kept(Protocol):
+    """Verdicts of earlier runs, as `gradgate.suites.keeping.verdicts` keeps them."""
+
+    def describe(
+        self, target: str, family: str, framework: str | None, ask: Callable[[], dict[str, Any]]
+    ) -> list[Task]:
+        """The tasks of a target: kept ones, or those that a worker reports."""
+
+    def get(self, task: Task) -> Verdict | None:
+        """The kept verdict on a task; None if it has to be judged."""
+
+    def put(self, verdict: Verdict, task: Task, readings: Record) -> None:
+        """Keep a verdict."""
+
+
 def judge(
     folder: Path,
     calls: list[Seen],
@@ -44,6 +63,7 @@ def judge(
     seconds: float,
     seed: int = 0,
     progress: Callable[[str], None] = lambda _: None,
+    kept: Kept | None = None,
 ) -> list[Judged]:
     """Judge the calls that a folder holds.
 
@@ -55,6 +75,7 @@ def judge(
         seconds: limit per call of foreign code.
         seed: of everything that is drawn.
         progress: called with the name of every rule whose call is done.
+        kept: verdicts of earlier runs on the same calls with the same values, which are used again; None for none.
 
     Cost: about two seconds a call in PyTorch, and five in JAX, which compiles.
     """
@@ -63,27 +84,28 @@ def judge(
     verdicts: dict[str, list[Verdict]] = {}
     reasons: dict[str, str] = {}
     tasks: list[Task] = []
-    with Supervisor(Run(EXAMPLES, seed), max(1, min(jobs, len(calls))), Limits(seconds)) as supervisor:
+    with Supervisor(run_of(seed), max(1, min(jobs, len(calls))), Limits(seconds)) as supervisor:
         for call in [call for seen in rules.values() for call in seen[:MOST_JUDGED]]:
-            target = folder / f"{call.stem}.py"
-            target.write_text(TARGET, encoding="utf-8")
+            target = f"{folders.settled(folder, call.stem, TARGET)}:{NAME}"
             try:
-                described = supervisor.describe(f"{target}:{NAME}", "", None)
+                ask = functools.partial(supervisor.describe_fully, target, "", None)
+                described = kept.describe(target, "", None, ask) if kept else supervisor.describe(target, "", None)
             except UsageError as why:
                 reasons[call.stem] = str(why).removeprefix(f"{call.rule.name}: ")
                 progress(call.rule.name)
                 continue
             tasks += [task for task in described if task.claim in (*CLAIMS, *HAZARDS) and _applies(call, task)]
         first = [task for task in tasks if task.claim in TELLING]
-        for verdict in supervisor.judge_all(first):
+        for verdict in _verdicts(supervisor, first, kept):
             verdicts.setdefault(verdict.task.family, []).append(verdict)
         plainly = {name for name, rows in verdicts.items() if any(row.verdict == "refuted" for row in rows)}
         left = collections.Counter(task.family for task in tasks if task.claim not in TELLING)
         for name in plainly:  # nothing more is learnt about a gradient that is plainly wrong
             progress(names[name])
             del left[name]
-        for verdict in supervisor.judge_all(t for t in tasks if t.claim not in TELLING and t.family in left):
-            verdicts[verdict.task.family].append(verdict)
+        others = [task for task in tasks if task.claim not in TELLING and task.family in left]
+        for verdict in _verdicts(supervisor, others, kept):
+            verdicts.setdefault(verdict.task.family, []).append(verdict)
             left[verdict.task.family] -= 1
             if not left[verdict.task.family]:
                 progress(names[verdict.task.family])
@@ -98,9 +120,25 @@ def judge(
         )
         for rule, seen in rules.items()
     ]
-    wrong = [one for one in found if one.state in ("refuted", "elsewhere")]
+    wrong = [one for one in found if one.state in ("refuted", "elsewhere") or one.needs_differences]
     explained = dict(zip(map(id, wrong), _explained(folder, wrong, seconds), strict=False))
     return [dataclasses.replace(one, explained=explained.get(id(one), one.explained)) for one in found]
+
+
+def run_of(seed: int) -> Run:
+    """The settings with which every claim is judged."""
+    return Run(EXAMPLES, seed)
+
+
+def _verdicts(supervisor: Supervisor, tasks: list[Task], kept: Kept | None) -> Iterator[Verdict]:
+    """The verdicts on these tasks, kept ones first."""
+    known = {task: verdict for task in tasks if kept is not None and (verdict := kept.get(task)) is not None}
+    yield from known.values()
+    missing = {task.name: task for task in tasks if task not in known}
+    for verdict in supervisor.judge_all(missing.values()):
+        if kept is not None:
+            kept.put(verdict, missing[verdict.task.name], supervisor.readings)
+        yield verdict
 
 
 def _applies(call: Seen, task: Task) -> bool:
@@ -112,7 +150,9 @@ def _explained(folder: Path, wrong: list[Judged], seconds: float) -> list[Explai
     """`explaining` in a process of its own, because it runs the rules; the first ones, if that process fails."""
     if not wrong:
         return []
-    asked = [[str(folder / f"{one.worst.stem}.py"), one.finding and one.finding.spec] for one in wrong]
+    asked = [
+        [str(folder / f"{one.worst.stem}.py"), one.finding and one.finding.spec, one.needs_differences] for one in wrong
+    ]
     lines = "".join(json.dumps(line) + "\n" for line in asked)
     with tempfile.TemporaryFile("w+") as answers, contextlib.suppress(subprocess.SubprocessError):
         words = [sys.executable, "-m", "gradgate.suites.watching.explaining"]

@@ -14,13 +14,19 @@ import importlib.machinery
 import io
 import operator
 import os
+import pickle
 import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 RULES = ("custom_vjp", "custom_jvp")
 """Classes of JAX whose instances are rules."""
 PARTS = {"custom_vjp": ("fun", "fwd", "bwd"), "custom_jvp": ("fun", "jvp")}
 FIELDS = ("fun", "fwd", "bwd", "jvp", "nondiff_argnums", "symbolic_zeros", "optimize_remat")
+
+
+PARAMETERS = "parameters of the module"
+"""The keyword under which a call holds the parameters of a checkpointed module."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,15 +52,93 @@ class Operator:
         return getattr(getattr(getattr(torch.ops, space), short), self.overload or "default")
 
 
-def dumps(rule: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
+@dataclasses.dataclass(frozen=True)
+class Checkpointed:
+    """A function that `torch.utils.checkpoint` runs again in the backward pass. Without that, it is its own reference.
+
+    Attributes:
+        fun: the function, or a module, which then holds the parameters of the call.
+        reentrant: whether the older implementation runs it, whose gradient ``backward()`` alone can take.
+        contexts: gives the contexts of the two runs; None for the default.
+    """
+
+    fun: Any
+    reentrant: bool
+    contexts: Any = None
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """The outputs, with a checkpoint."""
+        from torch.utils.checkpoint import checkpoint
+
+        more = {"context_fn": self.contexts} if self.contexts else {}
+        return checkpoint(self.fun, *arguments, use_reentrant=self.reentrant, **more, **self.own(keywords))
+
+    def plain(self, *arguments: Any, **keywords: Any) -> Any:
+        """The outputs, without a checkpoint."""
+        return self.fun(*arguments, **self.own(keywords))
+
+    @staticmethod
+    def own(keywords: dict[str, Any]) -> dict[str, Any]:
+        """The keywords of the program, without the parameters of the module."""
+        return {name: value for name, value in keywords.items() if name != PARAMETERS}
+
+
+@dataclasses.dataclass(frozen=True)
+class Hook:
+    """A hook that changes the gradient of a tensor: a rule whose forward pass is the identity.
+
+    Attributes:
+        fun: the hook.
+    """
+
+    fun: Any
+
+    def __call__(self, gradient: Any) -> Any:
+        """The tensor itself, whose gradient the hook changes."""
+        made = gradient.clone()
+        if made.requires_grad:
+            made.register_hook(self.fun)
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """A call that was read.
+
+    Attributes:
+        rule, arguments, keywords: as they were given to `dumps`.
+        arrays: the copies of the arrays that something besides the arguments may hold.
+        held: places in ``arrays`` of those that something holds.
+    """
+
+    rule: Any
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    arrays: list[Any]
+    held: frozenset[int]
+
+
+def dumps(
+    rule: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], originals: Sequence[tuple[Any, Any]] = ()
+) -> bytes:
     """The bytes of a call.
+
+    Args:
+        rule, arguments, keywords: what is stored, with copies in the place of arrays.
+        originals: each array of the call with its copy. A function among the arguments may hold an array that is also
+            an argument, as the right-hand side of an adjoint method does. It is stored as a reference to the copy.
 
     Raises:
         Exception: of any kind: something cannot be stored.
     """
     import cloudpickle
 
+    places = {id(original): place for place, (original, _) in enumerate(originals)}
+
     class Pickler(cloudpickle.Pickler):
+        def persistent_id(self, value: Any) -> Any:
+            return places.get(id(value))
+
         def reducer_override(self, value: Any) -> Any:
             if type(value).__name__ in RULES and type(value).__module__.startswith("jax."):
                 return _reduced(value)
@@ -67,19 +151,29 @@ def dumps(rule: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> by
         cloudpickle.register_pickle_by_value(sys.modules[module])
     try:
         buffer = io.BytesIO()
-        Pickler(buffer).dump((rule, arguments, keywords))
+        Pickler(buffer).dump((rule, arguments, keywords, [copy for _, copy in originals]))
         return buffer.getvalue()
     finally:
         for module in strange:
             cloudpickle.unregister_pickle_by_value(sys.modules[module])
 
 
-def loads(data: bytes) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """The rule and its arguments. Imports and so runs the modules that they name."""
-    import cloudpickle
+def loads(data: bytes, arrays: Callable[[int], Any] | None = None) -> Loaded:
+    """A call of `dumps`. Imports and so runs the modules that it names.
 
-    found: tuple[Any, tuple[Any, ...], dict[str, Any]] = cloudpickle.loads(data)
-    return found
+    Args:
+        data: the bytes.
+        arrays: gives the array that takes the place of an original one; None: nothing takes it.
+    """
+    held = set()
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, place: int) -> Any:
+            held.add(place)
+            return arrays(place) if arrays else None
+
+    rule, arguments, keywords, copies = Unpickler(io.BytesIO(data)).load()
+    return Loaded(rule, arguments, keywords, copies, frozenset(held))
 
 
 def _modules(rule: Any) -> list[str]:

@@ -33,6 +33,8 @@ FOLDER = "GRADGATE_WATCH"
 ENTRANCES = {
     "torch.autograd.function": ("gradgate.suites.watching.in_torch", "wrap"),
     "torch._functorch.autograd_function": ("gradgate.suites.watching.in_torch", "wrap_transforms"),
+    "torch.utils.checkpoint": ("gradgate.suites.watching.in_torch", "wrap_checkpoints"),
+    "torch._tensor": ("gradgate.suites.watching.in_torch", "wrap_hooks"),
     "jax._src.custom_derivatives": ("gradgate.suites.watching.in_jax", "wrap"),
 }
 """The module of a framework that has entry points -> the function that wraps them, once that module is imported."""
@@ -149,7 +151,7 @@ class Recorder:
         unreachable = call.unreachable
         if not unreachable:
             try:
-                data = portable.dumps(call.rule, call.arguments, call.keywords)
+                data = portable.dumps(call.rule, call.arguments, call.keywords, call.originals)
                 (self.folder / f"{name}.pickle").write_bytes(data)
             except Exception as error:
                 unreachable = f"it cannot be moved to another process: {type(error).__name__}: {str(error)[:200]}"
@@ -176,6 +178,7 @@ class Call:
         shown: each argument in a word or two.
         traced: whether an array had no values.
         unreachable: why the call cannot be judged elsewhere; "" if it can.
+        originals: arrays of the call with their copies, as `portable.dumps` needs them.
     """
 
     rule: Any
@@ -184,6 +187,7 @@ class Call:
     shown: list[str]
     traced: bool = False
     unreachable: str = ""
+    originals: tuple[tuple[Any, Array], ...] = ()
 
 
 def location(*functions: Any) -> tuple[str, int]:

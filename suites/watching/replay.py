@@ -6,6 +6,7 @@ zeros, and whole numbers where all were whole. Whatever gets no gradient stays a
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import json
@@ -96,6 +97,7 @@ class Recorded:
         names: name of an array among the arguments -> its path in their tree.
         flat: path -> leaf of the arguments.
         put: puts leaves back into the tree.
+        again: path -> array to the rule and the leaves; None unless a function among them holds arrays of the call.
     """
 
     stem: str
@@ -106,6 +108,7 @@ class Recorded:
     names: Mapping[str, str]
     flat: Mapping[str, Any]
     put: Callable[..., Any]
+    again: Callable[[Mapping[str, Any]], tuple[Any, Mapping[str, Any]]] | None = None
 
     @classmethod
     def read(cls, place: str) -> Recorded:
@@ -120,7 +123,9 @@ class Recorded:
         if call["unreachable"]:
             raise UsageError(f"{call['name']}: {call['unreachable']}")
         try:
-            rule, arguments, keywords = portable.loads(path.with_suffix(".pickle").read_bytes())
+            data = path.with_suffix(".pickle").read_bytes()
+            loaded = portable.loads(data)
+            rule, arguments, keywords = loaded.rule, loaded.arguments, loaded.keywords
             rule = rule.load() if isinstance(rule, portable.Operator) else rule
         except Exception as error:
             raise UsageError(f"{call['name']}: it cannot be imported: {type(error).__name__}: {error}") from error
@@ -129,7 +134,8 @@ class Recorded:
         words = _names(call["kind"], rule, len(arguments))
         names = {_named(path, words): path for path in arrays}
         names = names if len(names) == len(arrays) else {path: path for path in arrays}
-        return cls(path.stem, call["framework"], call["kind"], call["name"], rule, names, flat, put)
+        found = cls(path.stem, call["framework"], call["kind"], call["name"], rule, names, flat, put)
+        return dataclasses.replace(found, again=_again(data, loaded, flat)) if loaded.held else found
 
     def pair(self) -> SeenPair:
         """The pair of this call.
@@ -142,9 +148,11 @@ class Recorded:
         if not floats:
             raise UsageError(f"{self.name}: no floating array was among the arguments of its call")
         unknown = any(array.values is None for array in inputs.values())
+        checkpoint = isinstance(self.rule, portable.Checkpointed)
         return SeenPair(
-            _function(self.framework, self.kind, self.rule, self.flat, self.put, list(self.names.values())),
-            None,
+            _function(self),
+            _function(self, plain=True) if checkpoint else None,
+            by_backward=checkpoint and self.rule.reentrant,
             inputs=inputs,
             regimes={(BETWEEN if unknown else DRAWN): dict},
             dtypes=(min(floats, key=WIDTHS.index),),
@@ -157,7 +165,7 @@ class Recorded:
     def expression(self) -> str:
         """The call as text, with the names of its arrays; "" if the rule or an argument cannot be written down."""
         module, _, name = self.name.partition(":")
-        if module in ("__main__", "unknown") or "<" in name or self.kind == "torch.library":
+        if module in ("__main__", "unknown") or "<" in name or self.kind in ("torch.library", "checkpoint", "hook"):
             return ""
         if not all(one.isidentifier() for one in self.names) or not portable.is_named(self.rule):
             return ""
@@ -177,27 +185,47 @@ class _Name(str):
         return str(self)
 
 
-def _function(
-    framework: str, kind: str, rule: Any, flat: Mapping[str, Any], put: Callable[..., Any], paths: list[str]
-) -> Callable[..., Any]:
-    """The rule as a function of the arrays of its call."""
-    call = rule.apply if kind == "autograd.Function" else _applied(rule) if kind == "torch.library" else rule
-    copied = kind == "autograd.Function" and _is_in_place(rule)
+def _again(
+    data: bytes, loaded: portable.Loaded, flat: Mapping[str, Any]
+) -> Callable[[Mapping[str, Any]], tuple[Any, Mapping[str, Any]]]:
+    """The rule and the leaves of its call with the given arrays in the place of those that something else holds."""
+    paths = {id(leaf): path for path, leaf in flat.items()}
+    places = {place: paths[id(array)] for place, array in enumerate(loaded.arrays)}
+
+    def again(given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+        found = portable.loads(data, lambda place: given[places[place]])
+        return found.rule, trees.flatten("torch", ([*found.arguments], found.keywords))[0]
+
+    return again
+
+
+def _function(call: Recorded, plain: bool = False) -> Callable[..., Any]:
+    """The rule as a function of the arrays of its call; or, of a checkpoint, the function without it."""
+    copied = call.kind == "autograd.Function" and _is_in_place(call.rule)
+    paths = list(call.names.values())
 
     def function(*arrays: Any) -> Any:
         given = dict(zip(paths, arrays, strict=True))
-        if framework == "jax":
+        if call.framework == "jax":
             import jax.numpy as jnp
 
             given = {path: jnp.asarray(array) for path, array in given.items()}
         elif copied:  # autograd refuses to change a leaf in place, and a program has changed none
             given = {path: array.clone() for path, array in given.items()}
-        arguments, keywords = put({**flat, **given})
-        return call(*arguments, **keywords)
+        rule, flat = call.again(given) if call.again else (call.rule, call.flat)
+        arguments, keywords = call.put({**flat, **given})
+        return (rule.plain if plain else _called(call.kind, rule))(*arguments, **keywords)
 
-    function.__name__ = getattr(rule, "__name__", "rule")
-    function.__wrapped__ = _written(kind, rule)  # type: ignore[attr-defined]
+    function.__name__ = getattr(call.rule, "__name__", "rule")
+    function.__wrapped__ = _written(call.kind, call.rule)  # type: ignore[attr-defined]
     return function
+
+
+def _called(kind: str, rule: Any) -> Callable[..., Any]:
+    """What a program calls."""
+    if kind == "autograd.Function":
+        return rule.apply  # type: ignore[no-any-return]
+    return _applied(rule) if kind == "torch.library" else rule  # type: ignore[no-any-return]
 
 
 def _applied(operator: Any) -> Any:
@@ -294,7 +322,10 @@ def _array(framework: str, values: Any, dtype: str) -> Any:
 
 
 def like(array: Any, rng: np.random.Generator) -> Any:
-    """Other numbers like those of an array: of its range, signs and zeros, and whole if all are whole."""
+    """Other numbers like those of an array: of its range, signs and zeros; whole, or symmetric, if it is."""
+    if _is_symmetric(array):  # the same signs, zeros and definiteness
+        sizes = np.exp(FEW / 2 * rng.standard_normal(array.shape[:-1]))
+        return array * (sizes[..., None] * sizes[..., None, :])
     known = array[np.isfinite(array)]
     if not known.size:
         return rng.standard_normal(array.shape)
@@ -312,3 +343,9 @@ def like(array: Any, rng: np.random.Generator) -> Any:
     else:
         drawn = rng.normal(known.mean(), known.std(), array.shape)
     return np.where(rng.random(array.shape) < zeros, 0.0, drawn)
+
+
+def _is_symmetric(array: Any) -> bool:
+    """Whether an array is a symmetric matrix, or several."""
+    square = array.ndim >= 2 and array.shape[-1] == array.shape[-2] > 1
+    return bool(square and np.isfinite(array).all() and (array == array.swapaxes(-1, -2)).all() and array.any())

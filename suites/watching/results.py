@@ -91,10 +91,17 @@ class Explained:
     Attributes:
         likeness: how its gradient relates to the right one, if in a simple way: maybe by design; else "".
         test: a short test without gradgate that fails; "" if there is none.
+        agrees: where sixty digits say nothing, whether the gradient agrees with differences of the forward pass in
+            float64; None if these were not asked, or are not sharp enough.
+        away: how far it is from them, relative to the gradient.
+        sharp: how sharp they are, in the same unit.
     """
 
     likeness: str = ""
     test: str = ""
+    agrees: bool | None = None
+    away: float = 0.0
+    sharp: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -128,7 +135,9 @@ class Judged:
         found = next(name for name in ("refuted", "elsewhere", "upheld", "in floats", "not judged") if name in states)
         if found in ("refuted", "elsewhere") and self._is_iteration:
             return "by differences"
-        return "acknowledged" if self.acknowledged and found not in ("upheld", "in floats") else found
+        if found == "not judged" and self.explained.agrees is not None:
+            found = "by differences" if self.explained.agrees else "refuted"
+        return "acknowledged" if self.acknowledged and found not in ("upheld", "in floats", "by differences") else found
 
     def state_of(self, call: Seen) -> str:
         """The state that the verdicts on one call give."""
@@ -172,12 +181,21 @@ class Judged:
     @property
     def reason(self) -> str:
         """Why the rule is refuted, or not judged; "" if it is upheld."""
+        if self.explained.agrees is not None:
+            how = "agrees with" if self.explained.agrees else f"is {self.explained.away:.2g} of its size away from"
+            said = f"its gradient {how} differences of its forward pass in float64, which are sharp to"
+            return f"{said} {self.explained.sharp:.1g}; sixty digits say nothing: {self._unsaid}"
         if self.state == "by differences":
             return "its forward pass is an iteration, whose steps have another derivative than what it approximates"
         if self.finding is not None:
             return self.finding.reason
         if self.state not in ("not judged", "acknowledged"):
             return ""
+        return self._unsaid
+
+    @property
+    def _unsaid(self) -> str:
+        """Why no verdict on its gradient was given."""
         told = [self.reasons[call.stem] for call in self.calls if call.stem in self.reasons]
         told += [
             one.reason
@@ -192,6 +210,14 @@ class Judged:
         """Warnings, a sentence each, of a rule whose gradient is right."""
         rows = [one for call in self.calls for one in self.verdicts.get(call.stem, ())]
         return list(dict.fromkeys(r.reason for r in rows if r.task.claim in HAZARDS and r.verdict == "refuted"))
+
+    @property
+    def needs_differences(self) -> bool:
+        """Whether sixty digits cannot enter the forward pass, and nothing else has judged the gradient."""
+        rows = [one for call in self.calls for one in self.verdicts.get(call.stem, ())]
+        closed = [one for one in rows if one.task.claim == "gradient_exact" and one.verdict == "inapplicable"]
+        errors = [one for one in rows if one.task.claim == "tree" and one.verdict != "upheld"]
+        return self.state == "not judged" and bool(closed) and not errors
 
     @property
     def worst(self) -> Seen:

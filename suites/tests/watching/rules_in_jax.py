@@ -154,6 +154,13 @@ def scaled(factor: float) -> Any:
     return scale
 
 
+@jax.custom_gradient
+def doubled(x: Any) -> Any:
+    """A rule that is one function."""
+    y = x * jnp.exp(x)
+    return y, lambda g: g * (y + jnp.exp(x))
+
+
 def _drawn(*shape: int) -> Any:
     return jax.random.normal(jax.random.PRNGKey(sum(shape)), shape)
 
@@ -201,9 +208,13 @@ def call_scale() -> None:
     jax.vmap(jax.grad(lambda x: scaled(1.5)(x)))(_drawn(4))
 
 
+def call_doubled() -> None:
+    jax.grad(lambda x: doubled(x).sum())(_drawn(4))
+
+
 CALLERS = (
     call_product, call_softplus, call_power, call_layer_norm, call_cross_entropy, call_sine, call_distance, call_cell,
-    call_affine, call_scale,
+    call_affine, call_scale, call_doubled,
 )  # fmt: skip
 MUTANTS = (
     (call_product, "(g * kept[1], g * kept[0])", "(g * kept[1], g * kept[1])"),
@@ -226,5 +237,6 @@ MUTANTS = (
     (call_affine, 'g["y"] * params["w"]\n', 'g["y"] * params["b"]\n'),
     (call_scale, "(2 * factor * g * x,)", "(factor * g * x,)"),
     (call_scale, "(2 * factor * g * x,)", "(2 * g * x,)"),
+    (call_doubled, "g * (y + jnp.exp(x))", "g * (y - jnp.exp(x))"),
 )
 """(caller, text, what takes its place), of rules whose callers run all the same."""

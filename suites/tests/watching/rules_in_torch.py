@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 
 class Product(torch.autograd.Function):
@@ -183,6 +184,48 @@ class PrefixSum(torch.autograd.Function):
         return back * w, back * x
 
 
+class Recomputed(torch.autograd.Function):
+    """A rule of a function that holds one of the arrays of its call."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Any, x: Any, w: Any) -> Any:
+        ctx.function = function
+        ctx.save_for_backward(x, w)
+        return function(x)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        x, w = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            dx, dw = torch.autograd.grad(ctx.function(x), (x, w), dy)
+        return None, dx, dw
+
+
+class Gated(torch.nn.Module):
+    """A module with a parameter and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.register_buffer("scale", torch.tensor([0.5]))
+
+    def forward(self, x: Any) -> Any:
+        y = torch.tanh(self.linear(x)) * self.scale
+        return y * x
+
+
+RATE = [1.0]
+
+
+def wave(x: Any) -> Any:
+    return torch.sin(x) * torch.tensor(RATE)
+
+
+def halved(gradient: Any) -> Any:
+    return gradient.clone()
+
+
 def made(power: int) -> Any:
     """A rule that is written within a function, and captures what it needs."""
 
@@ -257,9 +300,29 @@ def power() -> None:
     made(3).apply(_leaf(4)).sum().backward()
 
 
+def recomputed() -> None:
+    w = _leaf(3)
+    Recomputed.apply(lambda x: torch.sin(x * w), _leaf(3), w).sum().backward()
+
+
+def gated() -> None:
+    checkpoint(Gated(), _leaf(3, 4), use_reentrant=False).sum().backward()
+
+
+def reentrant() -> None:
+    checkpoint(wave, _leaf(3), use_reentrant=True).sum().backward()
+
+
+def hooked() -> None:
+    x = _leaf(3) * 1
+    x.register_hook(halved)
+    x.register_hook(lambda gradient: None)  # it changes nothing, and is no rule
+    (x * x).sum().backward()
+
+
 CALLERS = (
     product, swish, rms_norm, cross_entropy, linear, exponential, log_sum_exp, leaky_relu, direction, sin_cos,
-    clamp_in_place, prefix_sum, power,
+    clamp_in_place, prefix_sum, power, recomputed, gated, reentrant, hooked,
 )  # fmt: skip
 MUTANTS = (
     (product, "return dy * y, dy * x", "return dy * y, dy * y"),
@@ -288,5 +351,12 @@ MUTANTS = (
     (prefix_sum, "return back * w, back * x", "return back * w, dy * x"),
     (power, "dy * power * x ** (power - 1)", "dy * power * x ** power"),
     (power, "dy * power * x ** (power - 1)", "dy * (power - 1) * x ** (power - 1)"),
+    (recomputed, "return None, dx, dw", "return None, dx, 2 * dw"),
+    (recomputed, "(x, w), dy)", "(x, w), dy.abs())"),
+    (gated, "        return y * x\n\n\nRATE", "        self.scale.add_(1)\n        return y * x\n\n\nRATE"),
+    (gated, "y = torch.tanh(self", "self.scale = self.scale * 2\n        y = torch.tanh(self"),
+    (reentrant, "    return torch.sin(x)", "    RATE[0] *= 2\n    return torch.sin(x)"),
+    (hooked, "return gradient.clone()", "return gradient / 2"),
+    (hooked, "return gradient.clone()", "return gradient.clamp(max=0.5)"),
 )
 """(caller, text, what takes its place), of rules whose callers run all the same."""

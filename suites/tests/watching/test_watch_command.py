@@ -194,6 +194,20 @@ def test_a_block_raises_when_it_ends(torch: Any) -> None:
         1 / 0  # noqa: B018
 
 
+def test_a_second_run_judges_only_what_has_changed(package: Path, gradgate: Callable[..., Any]) -> None:
+    call = "mylib.Cube.apply(torch.randn(3, requires_grad=True)).sum().backward()"
+    (package / "script.py").write_text(f"import torch, mylib\ntorch.manual_seed(0)\n{call}\n")
+    first, second = (gradgate("watch", "--jobs", 1, "script.py") for _ in range(2))
+    assert (first.status, second.status) == (0, 0), first.out + second.out
+    assert "verdicts reused" not in first.err + first.out
+    assert "verdicts reused" in second.err + second.out
+    text = PACKAGE["mylib.py"].replace("return 3 * ctx", "return 4 * ctx")
+    (package / "mylib.py").write_text(text)
+    edited = gradgate("watch", "--jobs", 1, "script.py")
+    assert edited.status == 1
+    assert "verdicts reused" not in edited.err + edited.out
+
+
 def test_what_cannot_run_or_was_not_seen_is_said(package: Path, gradgate: Callable[..., Any]) -> None:
     assert "watch needs a command" in gradgate("watch").err
     ran = gradgate("watch", "no-such-program")

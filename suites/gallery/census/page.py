@@ -1,0 +1,91 @@
+"""The table of the census: kept in ``results.json``, and shown on the guide's page ``census.md``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import gradgate.suites.guide
+from gradgate.suites.gallery.census.package import BY_DESIGN, FOLDER, HERE, SCHEMA, Row, counts, is_judged
+
+KEPT = "results.json"
+PAGE = Path(gradgate.suites.guide.__file__).parent / "census.md"
+HEADS = ("declared", "called", "judged", "exact", "upheld", "floats", "by design", "refuted")
+HEAD = """# The census: rules of public packages
+
+Each package is driven by a script of at most 25 lines in `suites/gallery/census/packages/`. `gradgate watch` judges
+every handwritten derivative that the script calls, and nobody wrote a reference. `nox -s census` judges them again,
+each package in an environment of its own, and `nox -s census -- --keep` writes this page.
+
+*Declared* counts the rules in the package's text, *called* those that the script reaches with a gradient, and *exact*
+those that are judged in sixty digits. *Floats* have a verdict in floats alone, or by finite differences. *By design*
+are rules that differ from the derivative of their forward pass on purpose, such as straight-through estimators: the
+script says which and why. That they do what they are designed to do is not judged.
+"""
+
+
+def keep(found: Sequence[Row]) -> Path:
+    """Put rows into `KEPT`, in place of older rows of these packages, and write the page; returns its path."""
+    every = {row["name"]: row for row in kept()} | {row["name"]: row for row in found}
+    there = {path.stem for path in FOLDER.glob("*.py")}
+    lines = ",\n".join(json.dumps(row, ensure_ascii=False) for name, row in sorted(every.items()) if name in there)
+    (HERE / KEPT).write_text(f'{{"schema": {SCHEMA}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
+    PAGE.write_text(text(kept()), encoding="utf-8")
+    return PAGE
+
+
+def rows(report: Path) -> list[Row]:
+    """The rows that runs have written into a folder."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(report.glob("*.json"))]
+
+
+def kept() -> list[Row]:
+    """The rows that are kept; [] if there are none."""
+    path = HERE / KEPT
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return list(found["rows"]) if found.get("schema") == SCHEMA else []
+
+
+def text(rows: Sequence[Row]) -> str:
+    """The page."""
+    every = counts(rows)
+    dates = sorted({row["date"] for row in rows})
+    share = 100 * every["exact"] / max(1, every["judged"])
+    told = f"{len(rows)} packages, {dates[0]} to {dates[-1]}: {every['judged']} distinct rules judged, " if rows else ""
+    told += f"{every['exact']} of them ({share:.0f}%) in sixty digits.\n" if rows else "Nothing is kept.\n"
+    lines = [f"| package | {' | '.join(HEADS)} |", f"|---|{'---:|' * len(HEADS)}"]
+    for row in rows:
+        found = counts([row])
+        name = f"[{row['library']}]({row['home']}) {row['version']}"
+        lines.append(f"| {name} | {' | '.join(str(found[head]) for head in HEADS)} |")
+    lines.append(f"| **all, each rule once** | {' | '.join(f'**{every[head]}**' for head in HEADS)} |")
+    parts = [HEAD, told, "\n".join(lines) + "\n", *_findings(rows), *_left(rows), *_designs(rows)]
+    return "\n".join(parts)
+
+
+def _findings(rows: Sequence[Row]) -> list[str]:
+    found = [one for row in rows for one in row["findings"]]
+    if not found:
+        return []
+    lines = ["## Findings\n", "Each has a script of at most 20 lines without gradgate.\n"]
+    lines += [f"- `{one['rule']}`: {one['cause']} (`suites/gallery/census/{one['script']}`)" for one in found]
+    return ["\n".join(lines) + "\n"]
+
+
+def _left(rows: Sequence[Row]) -> list[str]:
+    """The rules that were called and not judged, with the reason."""
+    left = {one["name"]: one["reason"] for row in rows for one in row["rules"] if not is_judged(one)}
+    left |= {row["library"]: row["reason"] for row in rows if row["reason"]}
+    if not left:
+        return []
+    lines = [f"- `{name}`: {' '.join(reason.split())[:200]}" for name, reason in sorted(left.items())]
+    return ["\n".join(["## Called and not judged\n", *lines]) + "\n"]
+
+
+def _designs(rows: Sequence[Row]) -> list[str]:
+    found = [one for row in rows for one in row["rules"] if one["state"] == BY_DESIGN]
+    if not found:
+        return []
+    lines = [f"- `{one['name']}`: {one['likeness'] or 'another gradient'}" for one in found]
+    return ["\n".join(["## By design\n", *lines]) + "\n"]

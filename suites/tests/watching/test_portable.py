@@ -1,0 +1,39 @@
+"""What is drawn like what was seen, and calls whose functions hold arrays of the call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gradgate.suites.watching import portable
+from gradgate.suites.watching.recorder import Array
+from gradgate.suites.watching.replay import like
+
+
+def test_a_symmetric_matrix_is_drawn_symmetric_and_keeps_its_definiteness() -> None:
+    rng = np.random.default_rng(0)
+    half = rng.standard_normal((2, 4, 4))
+    positive = half @ half.swapaxes(-1, -2)
+    drawn = like(positive, rng)
+    assert (drawn == drawn.swapaxes(-1, -2)).all()
+    assert np.linalg.eigvalsh(drawn).min() > 0
+    assert not np.allclose(drawn, positive)
+
+
+def test_a_matrix_that_is_not_symmetric_is_drawn_as_any_array() -> None:
+    rng = np.random.default_rng(0)
+    drawn = like(rng.standard_normal((4, 4)), rng)
+    assert (drawn != drawn.T).any()
+    assert (like(np.zeros((3, 3)), rng) != 0).all()
+
+
+def test_an_array_that_a_function_holds_is_given_anew(torch: Any) -> None:
+    held, other = torch.tensor([2.0]), torch.tensor([3.0])
+    copy = Array(held.numpy(), (1,), "float32", True)
+    data = portable.dumps(None, (lambda x: x * held + other, copy), {}, [(held, copy)])
+    loaded = portable.loads(data, lambda place: torch.tensor([5.0]))
+    assert loaded.held == {0}
+    assert loaded.arrays == [loaded.arguments[1]]
+    assert loaded.arguments[0](torch.tensor([1.0])).tolist() == [8.0]
+    assert portable.loads(portable.dumps(None, (copy,), {}, [(held, copy)])).held == frozenset()
