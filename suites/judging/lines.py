@@ -53,7 +53,9 @@ def from_json(rows: Iterable[Mapping[str, Any]]) -> tuple[Lines, ...]:
         Lines(
             row["path"],
             row["digest"],
-            *(_pairs(row.get(name, ())) for name in ("ran", "never", "loops")),
+            _pairs(row["ran"]),
+            _pairs(row["never"]),
+            _pairs(row.get("loops", ())),
             tuple(map(int, row.get("branches", ()))),
         )
         for row in rows

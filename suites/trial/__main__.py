@@ -14,19 +14,19 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from gradgate.hw_profiles import processes
 from gradgate.hw_profiles.recording import digest
 from gradgate.references.contract import FRAMEWORKS, installed
-from gradgate.suites.calibration import check_calls, drawn_pairs
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
 from gradgate.suites.console.progress import progress
 from gradgate.suites.keeping.keys import JUDGING, Keys
 from gradgate.suites.trial import counts
 from gradgate.suites.trial.counts import Row
+from gradgate.suites.trial.seeds import DRAWN, judged
 from gradgate.suites.workers.worker import environment
 
 CHUNK = 25
@@ -38,9 +38,6 @@ COMMANDS = {
     "seeds": ["repeat", "--json", "report/repeat.json"],
 }
 """Kind of work -> the command that does it and resumes."""
-Judge = Callable[[str, int, int], tuple[dict[str, str], int]]
-"""(framework, first seed, one past the last) -> the false alarms by their seeds, and how many gave no answer."""
-DRAWN: Mapping[str, Judge] = {"pairs": drawn_pairs.alarms, "calls": check_calls.alarms}
 KINDS = (*COMMANDS, *DRAWN)
 
 
@@ -121,14 +118,6 @@ def _drawn(kind: str, seconds: float, jobs: int, path: Path = counts.TABLE) -> l
                 show.advance(f"{row.what}: seeds to {row.stop}", count=row.stop - row.start)
                 for seed, words in row.alarms.items():
                     show.note(f"{row.what}, seed {seed}: {words}")
-
-
-def judged(kind: str, framework: str, code: str, start: int, stop: int) -> Row:
-    """Judge some seeds, in a process of its own."""
-    began = time.process_time()
-    alarms, silent = DRAWN[kind](framework, start, stop)
-    seconds = round(time.process_time() - began, 1)
-    return Row(f"{kind} {framework}", code, start, stop, alarms, silent, seconds, counts.today())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 from gradgate.hw_profiles import processes
 from gradgate.references.contract import installed
 from gradgate.suites.trial import __main__ as trial
-from gradgate.suites.trial import counts
+from gradgate.suites.trial import counts, seeds
 from gradgate.suites.trial.counts import Row
 
 
@@ -72,6 +72,7 @@ def test_what_was_judged_is_counted_and_an_alarm_is_named(
 
     judge.__module__ = trial.DRAWN["pairs"].__module__
     monkeypatch.setattr(trial, "DRAWN", {"pairs": judge})
+    monkeypatch.setattr(seeds, "DRAWN", {"pairs": judge})
     monkeypatch.setattr(trial, "GOAL", 3)
     monkeypatch.setattr(counts, "TABLE", tmp_path / "counts.json")
     monkeypatch.setattr(trial, "_drawn", _with_path(trial._drawn, tmp_path / "counts.json"))
@@ -111,6 +112,15 @@ def test_a_kind_that_does_not_exist_is_named_with_the_legal_ones(capsys: pytest.
 
 @pytest.mark.parametrize("kind", ["pairs", "calls"])
 def test_a_chunk_of_each_kind_is_judged(kind: str, framework: str) -> None:
-    row = trial.judged(kind, framework, "code", 7, 8)
+    row = seeds.judged(kind, framework, "code", 7, 8)
     assert (row.what, row.start, row.stop, row.alarms) == (f"{kind} {framework}", 7, 8, {})
     assert row.seconds > 0
+
+
+def test_processes_of_their_own_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(trial, "_there", lambda: ["torch"])
+    monkeypatch.setattr(trial, "CHUNK", 1)
+    made = trial._drawn("calls", 0.1, 1, tmp_path / "counts.json")
+    assert [(row.what, row.start, row.stop, row.alarms) for row in made] == [("calls torch", 0, 1, {})]
+    assert counts.read(tmp_path / "counts.json") == made
