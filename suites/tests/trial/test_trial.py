@@ -121,6 +121,7 @@ def test_processes_of_their_own_judge(tmp_path: Path, monkeypatch: pytest.Monkey
     pytest.importorskip("torch")
     monkeypatch.setattr(trial, "_there", lambda: ["torch"])
     monkeypatch.setattr(trial, "CHUNK", 1)
-    made = trial._drawn("calls", 0.1, 1, tmp_path / "counts.json")
+    monkeypatch.setattr(trial, "GOAL", 1)
+    made = trial._drawn("calls", 60.0, 1, tmp_path / "counts.json")
     assert [(row.what, row.start, row.stop, row.alarms) for row in made] == [("calls torch", 0, 1, {})]
     assert counts.read(tmp_path / "counts.json") == made
