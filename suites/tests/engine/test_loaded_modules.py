@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,23 +31,26 @@ def of_papers(modules: Iterable[str]) -> list[str]:
     return [name for name in modules if name in classes or name.startswith(tuple(f"{one}." for one in classes))]
 
 
-def loaded(process: Callable[..., Any], framework: str, before: str = "") -> list[str]:
+def loaded(process: Callable[..., Any], folder: Path, framework: str, before: str = "") -> list[str]:
     """The modules of gradgate after one call in a new process."""
-    ran = process("-c", before + ARRAYS[framework] + CALL)
+    (folder / "call.py").write_text(before + ARRAYS[framework] + CALL)
+    ran = process("call.py", cwd=folder)
     assert ran.status == 0, ran.out + ran.err
     names: list[str] = json.loads(ran.out.splitlines()[-1])
     return names
 
 
 @pytest.mark.parametrize("framework", ["jax", "torch"])
-def test_a_call_of_check_imports_no_paper_and_few_modules(process: Callable[..., Any], framework: str) -> None:
+def test_a_call_of_check_imports_no_paper_and_few_modules(
+    process: Callable[..., Any], tmp_path: Path, framework: str
+) -> None:
     pytest.importorskip(framework)
-    modules = loaded(process, framework)
+    modules = loaded(process, tmp_path, framework)
     assert of_papers(modules) == []
     assert len(modules) <= MOST[framework], "\n".join(modules)
 
 
-def test_a_class_that_is_imported_counts(process: Callable[..., Any]) -> None:
+def test_a_class_that_is_imported_counts(process: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    modules = loaded(process, "torch", "import gradgate.references.chain\n")
+    modules = loaded(process, tmp_path, "torch", "import gradgate.references.chain\n")
     assert "gradgate.references.chain.claims" in of_papers(modules)
