@@ -201,7 +201,8 @@ class Places:
         }
         self._library = tuple({form + os.sep for path in library for form in (path, os.path.realpath(path))})
         inside = gradgate_folders() if gradgate is None else gradgate
-        links = [os.environ[LINKS]] if os.environ.get(LINKS) else []
+        self._links = os.environ.get(LINKS, "")
+        links = [self._links] if self._links else []
         self._gradgate = tuple({os.path.realpath(folder) + os.sep for folder in [*inside, *links]})
         self._shared: dict[tuple[str, str], bool] = {}
 
@@ -226,6 +227,10 @@ class Places:
     def is_scratch(self, path: str) -> bool:
         """Whether a file is about the machine, or in a folder that a framework or this program writes."""
         return path.startswith((*MACHINE, *_caches())) or any(part in path for part in SCRATCH)
+
+    def is_links(self, path: str) -> bool:
+        """Whether a file is in the folder of links of the gate, whose finder asks for each module once more."""
+        return bool(self._links) and path.startswith(self._links + os.sep)
 
     def is_foreign(self, path: str) -> bool:
         """Whether a file counts by its own content: it is none of the others, and of no installed package."""
@@ -342,7 +347,7 @@ class Recorder:
         with self.unheard() as first:
             if first:
                 self._names[module] = None
-                if self._is_authors(caller):
+                if self._is_authors(caller) and not self.places.is_links(caller.f_code.co_filename):
                     self._wanted.add(module)
 
     def probe(self, path: object, there: bool, caller: FrameType) -> None:
