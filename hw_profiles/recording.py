@@ -53,13 +53,15 @@ TOOLCHAIN = frozenset(
 """Packages whose processes, connections and listings concern the machine and not the judged code."""
 COMPILES_FILES = "cpp_extension"
 """The module of the toolchain that starts compilers on an author's files. No hook sees what a compiler reads."""
+RESOLVES = ("_joinrealpath", "realpath")
+"""Functions that ask for each folder of a path. What they follow is recorded, and what is opened there afterwards."""
 METADATA = os.path.join("importlib", "metadata")
 """The module that lists every folder of the import path if a program asks for the version of a package."""
 MACHINE = ("/proc/", "/sys/", "/dev/", "/etc/ld.so")
 """Where files are about the machine. They change at any time, and no gradient with them."""
 SCRATCH = (f"{os.sep}.hypothesis{os.sep}", f"{os.sep}torchinductor_", f"{os.sep}.triton{os.sep}", "__pycache__")
 """Parts of paths at which a framework keeps files of its own."""
-QUESTIONS = frozenset(("exists", "isfile", "isdir", "is_file", "is_dir", "access"))
+QUESTIONS = frozenset(("exists", "isfile", "isdir", "is_file", "is_dir", "access", "lstat"))
 """Functions of Python's library that tell only whether a file is there, and of which kind."""
 ALWAYS = ("sitecustomize", "usercustomize")
 """Modules that Python itself looks for when it starts."""
@@ -350,17 +352,19 @@ class Recorder:
                 if self._is_authors(caller) and not self.places.is_links(caller.f_code.co_filename):
                     self._wanted.add(module)
 
-    def probe(self, path: object, there: bool, caller: FrameType) -> None:
+    def probe(
+        self, path: object, there: bool, caller: FrameType, place_of: Callable[[str], str] = os.path.realpath
+    ) -> None:
         """Record that somebody asked whether a file exists, or for more that `os.stat` tells, such as its size.
 
-        For the second, the file counts as read.
+        For the second, the file counts as read. `place_of` gives the path that was asked about: links are followed.
         """
         with self.unheard() as first:
             if not first or not isinstance(path, str | bytes | os.PathLike) or not self._is_authors(caller):
                 return
             if not os.fsdecode(path):  # "" is never there, and its absolute path is the current folder
                 return
-            real = os.path.realpath(os.fsdecode(path))
+            real = place_of(os.fsdecode(path))
             if real in self._written or not self.places.is_foreign(real):
                 return
             self._probes.setdefault(real, there)
@@ -443,6 +447,12 @@ class Recorder:
         elif real not in self._written:
             for form in _forms(path):
                 self._opened.setdefault(form, _state(form))
+
+    def _make(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """A link is made, or a file that this process has written gets its name."""
+        source, made = (os.path.abspath(os.fsdecode(path)) for path in arguments[:2])
+        if event == "os.symlink" or os.path.realpath(source) in self._written:
+            self._written.update((made, os.path.join(os.path.realpath(os.path.dirname(made)), os.path.basename(made))))
 
     def _connect(self, event: str, arguments: tuple[Any, ...]) -> None:
         """A database of SQLite is opened, in a file or in memory."""
@@ -715,7 +725,7 @@ def _record_modules(recorder: Recorder) -> None:
 
 
 def _record_stat(recorder: Recorder) -> None:
-    """Record for which files `os.stat`, `os.access` and `os.readlink` are called, and all that calls these."""
+    """Record for which files `os.stat`, `os.lstat`, `os.access` and `os.readlink` are called."""
     original = os.stat
 
     @functools.wraps(original)
@@ -731,7 +741,20 @@ def _record_stat(recorder: Recorder) -> None:
     for able in (os.supports_dir_fd, os.supports_follow_symlinks, os.supports_fd):
         able.add(recorded_stat)
     os.stat = recorded_stat
-    permitted, led = os.access, os.readlink
+    permitted, led, seen = os.access, os.readlink, os.lstat
+
+    @functools.wraps(seen)
+    def lstat(path: Any, *, dir_fd: int | None = None) -> os.stat_result:
+        resolves = sys._getframe(1).f_code.co_name in RESOLVES
+        try:
+            found = seen(path, dir_fd=dir_fd)
+        except (FileNotFoundError, NotADirectoryError):
+            if not resolves:
+                recorder.probe(path, False, sys._getframe(), os.path.abspath)
+            raise
+        if not resolves:
+            recorder.probe(path, True, sys._getframe(), os.path.abspath)
+        return found
 
     @functools.wraps(permitted)
     def access(path: Any, mode: int, **more: Any) -> bool:
@@ -748,8 +771,8 @@ def _record_stat(recorder: Recorder) -> None:
     for able in (os.supports_dir_fd, os.supports_effective_ids, os.supports_follow_symlinks):
         if permitted in able:
             able.add(access)
-    os.supports_dir_fd.add(readlink)
-    os.access, os.readlink = access, readlink
+    os.supports_dir_fd.update((readlink, lstat))
+    os.access, os.readlink, os.lstat = access, readlink, lstat
 
 
 def _is_newer(path: str, than: str) -> bool:
@@ -814,6 +837,8 @@ _HANDLERS: Mapping[str, Callable[[Recorder, str, tuple[Any, ...]], None]] = {
     "import": Recorder._import,
     "ctypes.dlopen": Recorder._load,
     "sqlite3.connect": Recorder._connect,
+    "os.rename": Recorder._make,
+    "os.symlink": Recorder._make,
     "os.listdir": Recorder._list,
     "os.scandir": Recorder._list,
     **dict.fromkeys((*PROCESSES, *CONNECTIONS), Recorder._leave),

@@ -160,6 +160,7 @@ WAYS = {
     "a file that was looked for, by pathlib": Way("import pathlib\npathlib.Path('d').is_file()\n", write("d", "1"), {}),
     "a folder that was listed": Way("import os\nos.listdir('data')\n", write("data/2", ""), {"data/1": ""}),
     "a pattern of files": Way("import glob\nglob.glob('data/*')\n", write("data/2", ""), {"data/1": ""}),
+    "a pattern without a star": Way("import glob\nglob.glob('d')\n", write("d", "1"), {}),
     "a link to other data": Way(
         "open('d').read()\n",
         led("d", "two"),
