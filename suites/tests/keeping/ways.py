@@ -45,7 +45,7 @@ def variable(name: str, value: str) -> Change:
     return lambda _, patched: patched.setenv(name, value)
 
 
-def led(link: str, to: str) -> Change:
+def led(link: str, to: str) -> Callable[..., None]:
     """A link comes to lead to another place, or is made."""
 
     def change(folder: Path, _: pytest.MonkeyPatch | None = None) -> None:
