@@ -15,7 +15,8 @@ What is not recorded, and why:
 - Python's own library: the fingerprint has its version.
 - gradgate's data files: they change with its code, which is hashed apart.
 - Folders that only this program or a framework writes: its cache, and what PyTorch, Triton and Hypothesis keep.
-- Files that native code opens without Python: no hook sees them. A project names them in ``depends``.
+- Files that native code opens without Python, and does not keep in memory as maps: no hook sees them. A project names
+  them in ``depends``.
 
 This module imports only Python's own library, because it runs before everything else.
 """
@@ -53,6 +54,8 @@ TOOLCHAIN = frozenset(
 """Packages whose processes, connections and listings concern the machine and not the judged code."""
 COMPILES_FILES = "cpp_extension"
 """The module of the toolchain that starts compilers on an author's files. No hook sees what a compiler reads."""
+SYSTEM = ("/usr/lib", "/lib")
+"""Where the system's own libraries keep data, such as locales, which they map by themselves."""
 RESOLVES = ("_joinrealpath", "realpath")
 """Functions that ask for each folder of a path. What they follow is recorded, and what is opened there afterwards."""
 METADATA = os.path.join("importlib", "metadata")
@@ -501,6 +504,9 @@ class Recorder:
     def _everything(self) -> dict[str, Any]:
         """Every field of a reading, with what is known of it up to now."""
         modules = self._modules()
+        for path in _mapped_data():
+            if path not in self._written and not path.startswith(SYSTEM) and self.places.is_foreign(path):
+                self._opened.setdefault(path, _state(path))
         listings = {self.places.shown(folder): digest("\0".join(names_in(folder))) for folder in self._listed}
         lookups, absent = self._lookups()
         files = self._files()
@@ -781,6 +787,20 @@ def _is_newer(path: str, than: str) -> bool:
         return os.stat(path).st_mtime_ns > os.stat(than).st_ctime_ns
     except OSError:
         return False
+
+
+def _mapped_data() -> set[str]:
+    """The files that native code has mapped into memory now, as that for weights does, but for libraries.
+
+    Only Linux tells; elsewhere none is known.
+    """
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+            rows = [line.rstrip("\n").split(maxsplit=5) for line in maps]
+    except OSError:
+        return set()
+    files = [(row[1], row[5]) for row in rows if len(row) == 6 and row[5].startswith(os.sep)]
+    return {path for _, path in files if os.path.isfile(path)} - {path for access, path in files if "x" in access}
 
 
 def _whole(site: str, entry: str) -> str:

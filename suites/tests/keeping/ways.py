@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -223,3 +224,9 @@ WAYS = {
         "try:\n    import more\nexcept ImportError:\n    pass\n", write("site-packages/more.py", ""), PACKAGE
     ),
 }
+if sys.platform == "linux":
+    WAYS["a file that native code maps"] = Way(
+        "import ctypes, mmap\nkept = mmap.mmap(ctypes.CDLL(None).open(b'd', 0), 0, prot=mmap.PROT_READ)\n",
+        write("d", "2"),
+        {"d": "1"},
+    )
