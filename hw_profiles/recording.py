@@ -15,7 +15,8 @@ What is not recorded, and why:
 - Python's own library: the fingerprint has its version.
 - gradgate's data files: they change with its code, which is hashed apart.
 - Folders that only this program or a framework writes: its cache, and what PyTorch, Triton and Hypothesis keep.
-- Files that native code opens without Python: no hook sees them. A project names them in ``depends``.
+- Files that native code opens without Python, and does not keep in memory as maps: no hook sees them. A project names
+  them in ``depends``.
 
 This module imports only Python's own library, because it runs before everything else.
 """
@@ -53,13 +54,17 @@ TOOLCHAIN = frozenset(
 """Packages whose processes, connections and listings concern the machine and not the judged code."""
 COMPILES_FILES = "cpp_extension"
 """The module of the toolchain that starts compilers on an author's files. No hook sees what a compiler reads."""
+SYSTEM = ("/usr/lib", "/lib")
+"""Where the system's own libraries keep data, such as locales, which they map by themselves."""
+RESOLVES = ("_joinrealpath", "realpath")
+"""Functions that ask for each folder of a path. What they follow is recorded, and what is opened there afterwards."""
 METADATA = os.path.join("importlib", "metadata")
 """The module that lists every folder of the import path if a program asks for the version of a package."""
 MACHINE = ("/proc/", "/sys/", "/dev/", "/etc/ld.so")
 """Where files are about the machine. They change at any time, and no gradient with them."""
 SCRATCH = (f"{os.sep}.hypothesis{os.sep}", f"{os.sep}torchinductor_", f"{os.sep}.triton{os.sep}", "__pycache__")
 """Parts of paths at which a framework keeps files of its own."""
-QUESTIONS = frozenset(("exists", "isfile", "isdir", "is_file", "is_dir", "access"))
+QUESTIONS = frozenset(("exists", "isfile", "isdir", "is_file", "is_dir", "access", "lstat"))
 """Functions of Python's library that tell only whether a file is there, and of which kind."""
 ALWAYS = ("sitecustomize", "usercustomize")
 """Modules that Python itself looks for when it starts."""
@@ -201,7 +206,8 @@ class Places:
         }
         self._library = tuple({form + os.sep for path in library for form in (path, os.path.realpath(path))})
         inside = gradgate_folders() if gradgate is None else gradgate
-        links = [os.environ[LINKS]] if os.environ.get(LINKS) else []
+        self._links = os.environ.get(LINKS, "")
+        links = [self._links] if self._links else []
         self._gradgate = tuple({os.path.realpath(folder) + os.sep for folder in [*inside, *links]})
         self._shared: dict[tuple[str, str], bool] = {}
 
@@ -226,6 +232,10 @@ class Places:
     def is_scratch(self, path: str) -> bool:
         """Whether a file is about the machine, or in a folder that a framework or this program writes."""
         return path.startswith((*MACHINE, *_caches())) or any(part in path for part in SCRATCH)
+
+    def is_links(self, path: str) -> bool:
+        """Whether a file is in the folder of links of the gate, whose finder asks for each module once more."""
+        return bool(self._links) and path.startswith(self._links + os.sep)
 
     def is_foreign(self, path: str) -> bool:
         """Whether a file counts by its own content: it is none of the others, and of no installed package."""
@@ -342,20 +352,22 @@ class Recorder:
         with self.unheard() as first:
             if first:
                 self._names[module] = None
-                if self._is_authors(caller):
+                if self._is_authors(caller) and not self.places.is_links(caller.f_code.co_filename):
                     self._wanted.add(module)
 
-    def probe(self, path: object, there: bool, caller: FrameType) -> None:
+    def probe(
+        self, path: object, there: bool, caller: FrameType, place_of: Callable[[str], str] = os.path.realpath
+    ) -> None:
         """Record that somebody asked whether a file exists, or for more that `os.stat` tells, such as its size.
 
-        For the second, the file counts as read.
+        For the second, the file counts as read. `place_of` gives the path that was asked about: links are followed.
         """
         with self.unheard() as first:
             if not first or not isinstance(path, str | bytes | os.PathLike) or not self._is_authors(caller):
                 return
             if not os.fsdecode(path):  # "" is never there, and its absolute path is the current folder
                 return
-            real = os.path.realpath(os.fsdecode(path))
+            real = place_of(os.fsdecode(path))
             if real in self._written or not self.places.is_foreign(real):
                 return
             self._probes.setdefault(real, there)
@@ -439,6 +451,12 @@ class Recorder:
             for form in _forms(path):
                 self._opened.setdefault(form, _state(form))
 
+    def _make(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """A link is made, or a file that this process has written gets its name."""
+        source, made = (os.path.abspath(os.fsdecode(path)) for path in arguments[:2])
+        if event == "os.symlink" or os.path.realpath(source) in self._written:
+            self._written.update((made, os.path.join(os.path.realpath(os.path.dirname(made)), os.path.basename(made))))
+
     def _connect(self, event: str, arguments: tuple[Any, ...]) -> None:
         """A database of SQLite is opened, in a file or in memory."""
         path = os.fsdecode(arguments[0]) if isinstance(arguments[0], str | bytes | os.PathLike) else ""
@@ -486,6 +504,9 @@ class Recorder:
     def _everything(self) -> dict[str, Any]:
         """Every field of a reading, with what is known of it up to now."""
         modules = self._modules()
+        for path in _mapped_data():
+            if path not in self._written and not path.startswith(SYSTEM) and self.places.is_foreign(path):
+                self._opened.setdefault(path, _state(path))
         listings = {self.places.shown(folder): digest("\0".join(names_in(folder))) for folder in self._listed}
         lookups, absent = self._lookups()
         files = self._files()
@@ -710,7 +731,7 @@ def _record_modules(recorder: Recorder) -> None:
 
 
 def _record_stat(recorder: Recorder) -> None:
-    """Record for which files `os.stat`, `os.access` and `os.readlink` are called, and all that calls these."""
+    """Record for which files `os.stat`, `os.lstat`, `os.access` and `os.readlink` are called."""
     original = os.stat
 
     @functools.wraps(original)
@@ -726,7 +747,20 @@ def _record_stat(recorder: Recorder) -> None:
     for able in (os.supports_dir_fd, os.supports_follow_symlinks, os.supports_fd):
         able.add(recorded_stat)
     os.stat = recorded_stat
-    permitted, led = os.access, os.readlink
+    permitted, led, seen = os.access, os.readlink, os.lstat
+
+    @functools.wraps(seen)
+    def lstat(path: Any, *, dir_fd: int | None = None) -> os.stat_result:
+        resolves = sys._getframe(1).f_code.co_name in RESOLVES
+        try:
+            found = seen(path, dir_fd=dir_fd)
+        except (FileNotFoundError, NotADirectoryError):
+            if not resolves:
+                recorder.probe(path, False, sys._getframe(), os.path.abspath)
+            raise
+        if not resolves:
+            recorder.probe(path, True, sys._getframe(), os.path.abspath)
+        return found
 
     @functools.wraps(permitted)
     def access(path: Any, mode: int, **more: Any) -> bool:
@@ -743,8 +777,8 @@ def _record_stat(recorder: Recorder) -> None:
     for able in (os.supports_dir_fd, os.supports_effective_ids, os.supports_follow_symlinks):
         if permitted in able:
             able.add(access)
-    os.supports_dir_fd.add(readlink)
-    os.access, os.readlink = access, readlink
+    os.supports_dir_fd.update((readlink, lstat))
+    os.access, os.readlink, os.lstat = access, readlink, lstat
 
 
 def _is_newer(path: str, than: str) -> bool:
@@ -753,6 +787,20 @@ def _is_newer(path: str, than: str) -> bool:
         return os.stat(path).st_mtime_ns > os.stat(than).st_ctime_ns
     except OSError:
         return False
+
+
+def _mapped_data() -> set[str]:
+    """The files that native code has mapped into memory now, as that for weights does, but for libraries.
+
+    Only Linux tells; elsewhere none is known.
+    """
+    try:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
+            rows = [line.rstrip("\n").split(maxsplit=5) for line in maps]
+    except OSError:
+        return set()
+    files = [(row[1], row[5]) for row in rows if len(row) == 6 and row[5].startswith(os.sep)]
+    return {path for _, path in files if os.path.isfile(path)} - {path for access, path in files if "x" in access}
 
 
 def _whole(site: str, entry: str) -> str:
@@ -809,6 +857,8 @@ _HANDLERS: Mapping[str, Callable[[Recorder, str, tuple[Any, ...]], None]] = {
     "import": Recorder._import,
     "ctypes.dlopen": Recorder._load,
     "sqlite3.connect": Recorder._connect,
+    "os.rename": Recorder._make,
+    "os.symlink": Recorder._make,
     "os.listdir": Recorder._list,
     "os.scandir": Recorder._list,
     **dict.fromkeys((*PROCESSES, *CONNECTIONS), Recorder._leave),

@@ -108,7 +108,7 @@ class Present:
             if self._file(self._full(path)) != content:
                 yield f"{path} has changed" if content else f"{path} exists now"
         for path, there in reading.probes.items():
-            if os.path.exists(self._full(path)) != there:
+            if os.path.lexists(self._full(path)) != there:
                 yield f"{path} {'is gone' if there else 'exists now'}"
         for link, target in reading.links.items():
             if _target(self._full(link)) != target:

@@ -100,6 +100,7 @@ def test_what_cannot_be_compared_later_is_named(
         "open('/proc/self/status').read()\n",
         "import importlib.metadata\nimportlib.metadata.entry_points(group='x')\n",  # it looks for a file named ""
         "import os\nopen('out', 'a').write('1')\nos.path.getsize('out')\n",  # it begins empty, as nobody read it
+        "import os\nopen('t', 'w').close()\nos.rename('t', 'out')\nopen('out').read()\n",
         "import os\nos.symlink('one', 'link')\nos.path.lexists('link')\n",
     ],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,7 +46,7 @@ def variable(name: str, value: str) -> Change:
     return lambda _, patched: patched.setenv(name, value)
 
 
-def led(link: str, to: str) -> Change:
+def led(link: str, to: str) -> Callable[..., None]:
     """A link comes to lead to another place, or is made."""
 
     def change(folder: Path, _: pytest.MonkeyPatch | None = None) -> None:
@@ -160,6 +161,7 @@ WAYS = {
     "a file that was looked for, by pathlib": Way("import pathlib\npathlib.Path('d').is_file()\n", write("d", "1"), {}),
     "a folder that was listed": Way("import os\nos.listdir('data')\n", write("data/2", ""), {"data/1": ""}),
     "a pattern of files": Way("import glob\nglob.glob('data/*')\n", write("data/2", ""), {"data/1": ""}),
+    "a pattern without a star": Way("import glob\nglob.glob('d')\n", write("d", "1"), {}),
     "a link to other data": Way(
         "open('d').read()\n",
         led("d", "two"),
@@ -222,3 +224,9 @@ WAYS = {
         "try:\n    import more\nexcept ImportError:\n    pass\n", write("site-packages/more.py", ""), PACKAGE
     ),
 }
+if sys.platform == "linux":
+    WAYS["a file that native code maps"] = Way(
+        "import ctypes, mmap\nkept = mmap.mmap(ctypes.CDLL(None).open(b'd', 0), 0, prot=mmap.PROT_READ)\n",
+        write("d", "2"),
+        {"d": "1"},
+    )
