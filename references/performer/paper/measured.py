@@ -128,6 +128,21 @@ def torch_step_bytes(method: str, name: str, **options: Any) -> int:
     return peak(chosen, (problem,), leaves([problem.params, problem.data])).total_bytes + moment_bytes(name)
 
 
+def torch_over_short(name: str, chunk: int) -> float:
+    """Peak bytes of Algorithm 1 in PyTorch over those of the full algorithm on C tokens, without Adam's moments."""
+    from gradgate.hw_profiles.torch_memory import peak
+    from gradgate.references.backends import leaves
+    from gradgate.references.performer.in_torch import methods as torch_impl
+
+    def bytes_of(method: Callable[..., Any], length: int) -> int:
+        problem: Any = configuration(name, length=length).build("torch")
+        chosen = functools.partial(method, prefix_sum="matrix")
+        return int(peak(chosen, (problem,), leaves([problem.params, problem.data])).total_bytes)
+
+    slim = functools.partial(torch_impl.slim, chunk=chunk)
+    return bytes_of(slim, configuration(name).length) / bytes_of(torch_impl.full_iterative, chunk)
+
+
 def moment_bytes(name: str) -> int:
     """Twice the bytes of the parameters."""
     from gradgate.references.backends import leaves
