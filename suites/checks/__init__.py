@@ -60,6 +60,7 @@ CHECKS: dict[str, Check] = {
     "of_reference": Check(sweeps.of_reference, draws="profile"),
     "protocol": Check(protocol.protocol, share=0.03),
     "outputs": Check(outputs.outputs, share=0.25),
+    "outputs_together": Check(outputs.outputs, together=True, share=0.25),  # of the workloads of a court, in one dtype
     "cotangents": Check(outputs.cotangents, share=0.12),
     "not_finite": Check(outputs.not_finite, share=0.03),
     "donation": Check(donation.donation, share=0.03),
