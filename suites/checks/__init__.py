@@ -43,6 +43,7 @@ CHECKS: dict[str, Check] = {
     "of_reference": Check(f"{HERE}.sweeps:of_reference", draws="profile"),
     "protocol": Check(f"{HERE}.protocol:protocol", share=0.03),
     "outputs": Check(f"{HERE}.outputs:outputs", share=0.25),
+    "outputs_together": Check(f"{HERE}.outputs:outputs", together=True, share=0.25),  # of the workloads of a court
     "cotangents": Check(f"{HERE}.outputs:cotangents", share=0.12),
     "not_finite": Check(f"{HERE}.outputs:not_finite", share=0.03),
     "donation": Check(f"{HERE}.donation:donation", share=0.03),

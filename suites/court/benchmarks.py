@@ -75,7 +75,7 @@ class Benchmark:
         return [
             Claim(
                 f"outputs_{i + 1}",
-                "outputs",
+                "outputs_together",
                 f"returns the outputs of the reference at workload {one.uuid}",
                 "contract",
                 settings={"widest": dtype, "fields": {**one.sizes, **one.scalars}},
@@ -398,6 +398,8 @@ def traces(task: Benchmark, answer: Mapping[str, Any], environment: Mapping[str,
     nothing = {"claim": "", "verdict": answer["verdict"], "reason": answer["reason"]}
     rows = answer["claims"] or [nothing] * len(task.workloads)  # its module raised, or it is none that runs here
     for row, workload in zip(rows, task.workloads, strict=True):
+        if row["verdict"] == "inapplicable":
+            continue  # no status of a trace says that nothing is known
         status = _status(row)
         evaluation: dict[str, Any] = {
             "status": status,

@@ -236,7 +236,7 @@ class Court:
         rows = [_row(one) for one in verdicts]
         states = [one.verdict for one in verdicts]
         gradients = [one for one in verdicts if one.task.check == "gradient" and one.verdict == "upheld"]
-        decisive = "outputs" if self.benchmark and self.benchmark.workloads else "gradient"
+        decisive = "outputs_together" if self.benchmark and self.benchmark.workloads else "gradient"
         if failed or ("error" in states and "refuted" not in states):
             state = "error"
         elif "refuted" in states:

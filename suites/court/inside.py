@@ -423,10 +423,12 @@ def structure(value: Any, leaves: list[Any]) -> Any:
 def _importable(path: str, text: str) -> None:
     """Make a further file of a candidate importable, as ``a.b`` if its path is a/b.py."""
     name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    nothing: Any = _Text("")
+    own: Any = _Text(text)
     for end in (place for place, letter in enumerate(name) if letter == "."):
         parent = name[:end]
-        _Finder.specs.setdefault(parent, importlib.util.spec_from_loader(parent, _Text(""), is_package=True))
-    spec = importlib.util.spec_from_loader(name, _Text(text), is_package=path.endswith("__init__.py"))
+        _Finder.specs.setdefault(parent, importlib.util.spec_from_loader(parent, nothing, is_package=True))
+    spec = importlib.util.spec_from_loader(name, own, is_package=path.endswith("__init__.py"))
     _Finder.specs[name] = spec
     if not any(isinstance(one, _Finder) for one in sys.meta_path):
         sys.meta_path.insert(0, _Finder())

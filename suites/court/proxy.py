@@ -394,7 +394,7 @@ def _errors(found: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any
     """The largest errors of outputs of PyTorch, as SOL-ExecBench's traces have them."""
     import torch
 
-    worst = {"max_absolute_error": 0.0, "max_relative_error": 0.0, "has_nan": False, "has_inf": False}
+    worst: dict[str, Any] = {"max_absolute_error": 0.0, "max_relative_error": 0.0, "has_nan": False, "has_inf": False}
     for path in found.keys() & plain.keys():
         one, two = (leaf.detach().to(torch.float64) for leaf in (found[path], plain[path]))
         if one.shape != two.shape or not one.numel():

@@ -140,8 +140,8 @@ def command(wall: str, framework: str, control: int, hidden: Sequence[str]) -> l
         if any(_within(path, root) for root in roots) and os.path.exists(path):
             words += ["--tmpfs", path] if os.path.isdir(path) else ["--ro-bind", "/dev/null", path]
     words += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", SCRATCH, "--chdir", SCRATCH]
-    for name, path in FILES.items():
-        words += ["--ro-bind", str(path), f"{BEHIND}/{name}"]
+    for name, file in FILES.items():
+        words += ["--ro-bind", str(file), f"{BEHIND}/{name}"]
     for name in EVALUATOR:
         words += [
             "--ro-bind",
