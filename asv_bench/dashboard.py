@@ -275,7 +275,8 @@ def figures(
 
 def _shortened(one: Series, measured: Iterable[int]) -> list[tuple[int, float | None]]:
     """(place, value) wherever the value differs from the one before; None where the profile has no point of it."""
-    known, found = dict(one.points), []
+    known = dict(one.points)
+    found: list[tuple[int, float | None]] = []
     for place in sorted(place for place in measured if place >= one.points[0][0]):
         value = known.get(place)
         if not found or value != found[-1][1]:

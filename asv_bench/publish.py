@@ -8,6 +8,7 @@ this machine.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import http.server
 import json
@@ -104,10 +105,9 @@ def preview(chosen: argparse.Namespace) -> int:
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=chosen.site)
     with http.server.ThreadingHTTPServer(("127.0.0.1", chosen.port), handler) as server:
         print(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)", flush=True)
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()
-        except KeyboardInterrupt:
-            return 0
+    return 0
 
 
 if __name__ == "__main__":

@@ -291,7 +291,7 @@ function compare(data) {
     element("td", { className: "value", data: "base" }, shown(before)),
     element("td", { className: "value", data: "head" }, shown(after)),
     element("td", { className: `value ${bad > 0 ? "worse" : bad < 0 ? "better" : ""}`, data: "change" }, percent(before, after)),
-    element("td", {}, ...(changes.length ? [element("ul", {}, ...changes.map((change) => described(data, change)))] : [])),
+    element("td", {}, ...(changes.length ? [element("ul", {}, ...changes.map((change) => described(data, change, changes.length > 1)))] : [])),
     spark(data, series)));
   document.getElementById("rows").replaceChildren(...(drawn.length ? [table(heads, drawn)] : []));
 }

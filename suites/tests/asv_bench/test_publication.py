@@ -441,6 +441,8 @@ def test_any_two_commits_are_compared_and_filtered_and_a_rise_is_acknowledged(si
     assert ["three" in row for row in whole[1]] == [True, True] + 7 * [False]
     assert "allowed: keeps the norm's denominator <b>for</b> 20% less work" in whole[1][0]
     assert site.commits[ALLOWED][:8] in whole[1][0]
+    [falling, *_] = [row for row in whole[1] if row.startswith("two")]
+    assert "50,000 → 60,000" in falling, "each step of several has its figures"
     assert of_cpu[0].startswith("1 worse, 1 better, 2 equal.")
     assert of_cpu[2] == f"?base={first}&head={newest}&class=f&profile=cpu"
     assert len(one[1]) == 1
