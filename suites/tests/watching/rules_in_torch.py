@@ -243,9 +243,11 @@ def made(power: int) -> Any:
     return Power
 
 
+DRAWS = torch.Generator().manual_seed(0)
+
+
 def _leaf(*shape: int) -> Any:
-    drawn = torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
-    return drawn.requires_grad_()
+    return torch.randn(*shape, generator=DRAWS).requires_grad_()
 
 
 def product() -> None:
