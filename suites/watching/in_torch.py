@@ -56,12 +56,13 @@ def wrap_transforms(module: types.ModuleType, recorder: Recorder) -> Callable[[]
 
 def wrap_checkpoints(module: types.ModuleType, recorder: Recorder) -> Callable[[], None]:
     """Record the functions that are checkpointed from now on; returns what undoes this."""
-    generator = module._checkpoint_without_reentrant_generator
-    older: Any = module.CheckpointFunction
+    place: Any = module
+    generator = place._checkpoint_without_reentrant_generator
+    older = place.CheckpointFunction
     applied = older.apply
 
     def generated(function: Any, preserve: bool, contexts: Any, *given: Any, **kwargs: Any) -> Any:
-        usual = contexts is module.noop_context_fn
+        usual = contexts is place.noop_context_fn
         recorder.look(_look_checkpoint, Checkpointed(function, False, None if usual else contexts), given[3:], kwargs)
         return generator(function, preserve, contexts, *given, **kwargs)
 
@@ -69,11 +70,11 @@ def wrap_checkpoints(module: types.ModuleType, recorder: Recorder) -> Callable[[
         recorder.look(_look_checkpoint, Checkpointed(function, True), args, {})
         return applied(function, preserve, *args)
 
-    module._checkpoint_without_reentrant_generator = generated  # type: ignore[attr-defined]
+    place._checkpoint_without_reentrant_generator = generated
     older.apply = classmethod(apply)
 
     def undo() -> None:
-        module._checkpoint_without_reentrant_generator = generator  # type: ignore[attr-defined]
+        place._checkpoint_without_reentrant_generator = generator
         del older.apply
 
     return undo

@@ -100,6 +100,7 @@ def test_the_page_is_that_of_the_kept_rows() -> None:
 def test_the_kept_census_is_explained_and_large() -> None:
     rows = page.kept()
     known = {one.name: one for one in PACKAGES}
+    assert {one["name"] for one in rows} == known.keys()
     assert [fault for one in rows for fault in package.faults(one, known[one["name"]])] == []
     found = package.counts(rows)
     assert found["judged"] >= 150

@@ -243,8 +243,11 @@ def made(power: int) -> Any:
     return Power
 
 
+DRAWS = torch.Generator().manual_seed(0)
+
+
 def _leaf(*shape: int) -> Any:
-    return torch.randn(*shape, requires_grad=True)
+    return torch.randn(*shape, generator=DRAWS).requires_grad_()
 
 
 def product() -> None:
@@ -353,7 +356,7 @@ MUTANTS = (
     (power, "dy * power * x ** (power - 1)", "dy * (power - 1) * x ** (power - 1)"),
     (recomputed, "return None, dx, dw", "return None, dx, 2 * dw"),
     (recomputed, "(x, w), dy)", "(x, w), dy.abs())"),
-    (gated, "        return y * x\n\n\nRATE", "        self.scale.add_(1)\n        return y * x\n\n\nRATE"),
+    (gated, "        return y * x\n\n\nRATE", "        self.scale = self.scale + 1\n        return y * x\n\n\nRATE"),
     (gated, "y = torch.tanh(self", "self.scale = self.scale * 2\n        y = torch.tanh(self"),
     (reentrant, "    return torch.sin(x)", "    RATE[0] *= 2\n    return torch.sin(x)"),
     (hooked, "return gradient.clone()", "return gradient / 2"),

@@ -15,6 +15,10 @@
 # no-deps = true
 # seconds = 60
 # limit = 900
+#
+# [tool.gradgate.by-design]
+# "jax_md.space:transform" = "the gradient stays in real space, as its docstring says"
+# "jax_md.rigid_body:_quaternion_rotate" = "the gradient is projected onto the tangent space of unit quaternions"
 # ///
 """Boxes, rotations and safe roots of jax-md."""
 

@@ -7,6 +7,9 @@
 # no-deps = true
 # seconds = 60
 # limit = 900
+#
+# [tool.gradgate.by-design]
+# "jaxopt._src.implicit_diff:*" = "the solution has its implicit gradient, and the state of the solver, another output, has none"
 # ///
 """Projections, isotonic regression and implicit differentiation of jaxopt."""
 
