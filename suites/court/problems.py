@@ -137,9 +137,9 @@ class Docket:
         found = list(shapes)
         for name, labels in self.pair.shared.items():
             for label in labels:
-                fitting = [one for one in wide if one[name] == label]
-                if fitting and not any(one in found for one in fitting):
-                    found.append(fitting[0])
+                if not any(one[name] == label and all(one[dim] > 1 for dim in self.pair.dims) for one in found):
+                    fitting = ({**one, name: label} for one in wide)
+                    found += [one for one in fitting if legal(self.pair, {**self._usual(), **one})][:1]
         return found
 
     def problems(self, claim: Claim) -> Iterator[tuple[Spec, dict[str, Any]]]:
