@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -108,3 +109,35 @@ def test_what_a_second_run_does_again_is_counted(benchmarks: dict[str, Any]) -> 
     kept = {"claims": {"judged": 3, "reused": 3}, "cells": {"measured": 1, "reused": 2}}
     assert done_again(kept) == 0
     assert done_again({**kept, "cells": {"measured": 1, "reused": 1}}) == 1
+
+
+@pytest.mark.parametrize("alive", [["f32[8] 32 bytes (add.1)", "f32[4] 16 bytes"], []])
+def test_a_figure_has_its_peak_and_the_arrays_of_the_commit_are_written(
+    alive: list[str], benchmarks: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gradgate.suites.gate import side
+
+    module = sys.modules["benchmarks.figures"]
+    entry = next(entry for entry in module.ENTRIES if entry["cell"])
+    known = {"temp_bytes": 48, "required_bytes": 64, "flops": 7, "peak_bytes": None, "alive": alive}
+
+    class Measured:
+        methods = (entry["method"],)
+
+        def __init__(self, request: dict[str, Any]) -> None:
+            """Measure nothing."""
+
+        def measure(self, rows: list[dict[str, Any]], send: Any) -> None:
+            send({"figure": {**known, "status": "measured", "reason": "", "cell": entry["cell"]}})
+
+    monkeypatch.setattr(side, "Side", Measured)
+    monkeypatch.setenv("GRADGATE_ALIVE", str(tmp_path))
+    monkeypatch.setenv("GRADGATE_COMMIT", "a" * 40)
+    found = module._measured()
+    written = json.loads((tmp_path / f"{'a' * 40}.json").read_text())
+    assert written == ({entry["name"]: "; ".join(alive)} if alive else {})
+    figures = module.Figures()
+    figures.setup(found, entry["name"])
+    assert figures.track_temp_bytes(found, "") == 48
+    assert figures.track_state_bytes(found, "") == 16
+    assert math.isnan(figures.track_peak_bytes(found, "")), "skipped, and not failed"
