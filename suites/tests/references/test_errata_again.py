@@ -210,8 +210,13 @@ def test_a_tensor_that_two_nodes_save_takes_its_bytes_once() -> None:
     import torch
 
     x = torch.ones(4, requires_grad=True)
-    saved = []
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+    saved: list[torch.Tensor] = []
+
+    def seen(tensor: torch.Tensor) -> torch.Tensor:
+        saved.append(tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(seen, seen):
         (x.sin() + x.cos()).sum()
     assert len(saved) == 2
     assert len({tensor.untyped_storage().data_ptr() for tensor in saved}) == 1
