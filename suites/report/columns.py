@@ -24,6 +24,12 @@ CAUSE = {
     "reason": "why this claim fails; “the same” is the reason of the card",
 }
 """The claims of one cause."""
+COVERED = {
+    "lines that ran": "lines of the pair's functions that some problem ran, of all; what never ran was not judged",
+    "decisions both ways": "where, clamp, if and the like that went both ways over the problems, of all",
+    "never taken": "the sides of decisions that no problem took",
+}
+"""How much of a pair's code was judged."""
 POWER = {
     "judgements": "how often the method was judged on random problems",
     "worst error / noise": "the largest error over noise in these judgements; a claim is refuted above 16",

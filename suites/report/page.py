@@ -12,7 +12,7 @@ from gradgate.references.claims import GRADIENT_CLAIMS
 from gradgate.suites.judging.explain import LABELS
 from gradgate.suites.judging.outcomes import OUTCOMES
 from gradgate.suites.report import columns, frame, memory_plot, paper_section, plot, power_section, source
-from gradgate.suites.report.model import Report
+from gradgate.suites.report.model import Report, Row
 
 LARGE = 300
 """Up to this many verdicts of several classes are shown on one page."""
@@ -27,7 +27,7 @@ CARDS = 100
 """Up to this many causes have a card on the first page of several; any further one has a line."""
 MEANINGS = {
     "verdicts": columns.VERDICTS, "cause": columns.CAUSE, "power": columns.POWER, "papers": columns.PAPERS,
-    "ledger": columns.LEDGER,
+    "ledger": columns.LEDGER, "covered": columns.COVERED,
 }  # fmt: skip
 """Table of a page -> what its columns say."""
 LONGEST = 60
@@ -117,13 +117,19 @@ def render(
         floor=plot.floor(report.rows),
         not_finite=sum(row.not_finite and not row.exact for row in report.rows),
         dtypes=list(GRADIENT_CLAIMS),
-        sourced=[] if parts else [(row, source.sources(row.verdict)) for row in report.rows if row.verdict.lines],
+        sourced=[] if parts else _sourced(report),
         line_states=source.STATES, measured=measured, papers=papers,
         tables={row.anchor: memory_plot.tables(row.verdict.laws) for row in measured},
         powers=[] if parts else power_section.of_families(families),
         all_dtypes=power_section.DTYPES, ledgers=[] if menu else _ledgers(families), judged=judged,
         printed=paper_section.total(judged), tones=paper_section.TONES,
     )  # fmt: skip
+
+
+def _sourced(report: Report) -> list[tuple[Row, list[source.Source], source.Covered]]:
+    """The verdicts that say which lines ran, with the files and how much of them was judged."""
+    rows = [row for row in report.rows if row.verdict.lines]
+    return [(row, source.sources(row.verdict), source.Covered.of(row.verdict)) for row in rows]
 
 
 def known_families(report: Report) -> list[str]:
