@@ -48,6 +48,8 @@ KINDS = (
 """Kinds of findings, the gravest first: in this order libraries are listed."""
 SHOWN = 3
 """Findings of a library that the table says in words."""
+LENGTH = 45
+"""Words of a finding's first sentence, above which it ends at a semicolon."""
 NOTHING = "No run of the gallery is kept in this copy: `nox -s gallery -- --keep` makes one.\n"
 
 
@@ -179,13 +181,15 @@ def _found(row: Row) -> str:
 
 
 def first_sentence(words: str) -> str:
-    """The first sentence of a text, without what follows a semicolon.
+    """The first sentence of a text; a long one ends at its first semicolon.
 
-    >>> first_sentence("The norm is 0.5 too large; so x. More.")
-    'The norm is 0.5 too large.'
+    >>> first_sentence("It copies x; so y is wrong. More.")
+    'It copies x; so y is wrong.'
     """
-    first = words.partition(". ")[0].partition("; ")[0].rstrip(".")
-    return f"{first}."
+    first = words.partition(". ")[0]
+    if len(first.split()) > LENGTH:
+        first = first.partition("; ")[0]
+    return f"{first.rstrip('. ')}."
 
 
 def verdicts(counts: Mapping[str, int]) -> str:

@@ -411,9 +411,14 @@ def anchor(family: str, place: str) -> str:
 
 
 def sentence(words: str) -> str:
-    """A reason as a sentence: a capital letter, and a full stop."""
+    """A reason as a sentence: a full stop, and a capital letter unless it begins with code."""
     words = words.strip()
-    return text(f"{words[:1].upper()}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}") if words else ""
+    if not words:
+        return ""
+    first = words.partition(" ")[0]
+    code = any(sign in "_=()[]." or sign.isdigit() for sign in first[:-1])
+    start = words[0] if code else words[0].upper()
+    return text(f"{start}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}")
 
 
 def text(words: str) -> str:
