@@ -25,7 +25,8 @@ from gradgate.suites.judging.engine import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
-from gradgate.suites.workers.worker import environment, relieve
+from gradgate.suites.workers.variables import environment
+from gradgate.suites.workers.worker import relieve
 
 CLAIM = "gradient_exact"
 EXAMPLES = 4

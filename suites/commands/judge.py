@@ -16,7 +16,7 @@ from gradgate.references.errors import UsageError
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import court_table
 from gradgate.suites.court import wall
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gradgate.references.backends import NARROW
 from gradgate.references.contract import Claim, Option
 from gradgate.suites.pairs.approximate import Convergence, ErrorBound
-from gradgate.suites.pairs.devices import INTERPRETER
+from gradgate.suites.pairs.device_names import INTERPRETER
 
 if TYPE_CHECKING:
     from gradgate.suites.pairs.pair import Pair

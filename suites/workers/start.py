@@ -10,7 +10,7 @@ from gradgate.hw_profiles import recording
 if __name__ == "__main__":
     os.environ.pop("PYTEST_CURRENT_TEST", None)  # a test may have started the worker; none runs in it
     recorder = recording.install()
-    from gradgate.suites.workers import worker
+    from gradgate.suites.workers import variables, worker
 
-    recorder.constants = frozenset(worker.environment())
+    recorder.constants = frozenset(variables.environment())
     worker.run(sys.argv[1:])
