@@ -46,6 +46,8 @@ KINDS = (
     "keeps more memory than it says",
 )  # fmt: skip
 """Kinds of findings, the gravest first: in this order libraries are listed."""
+HEADS = ("library", "what was found", "judged", "problems", "verdicts", "kept / plain")
+"""The columns of the table. On a narrow screen each line is a block, and its cells bear these names."""
 SHOWN = 3
 """Findings of a library that the table says in words."""
 LENGTH = 45
@@ -112,8 +114,7 @@ def overview(rows: Sequence[Row]) -> str:
     rows = sorted(rows, key=gravity)
     lines = "\n".join(_line(row) for row in rows)
     tree = "\n".join(f"libraries/{row['name']}" for row in rows)
-    heads = ("library", "what was found", "judged", "problems", "verdicts", "kept / plain")
-    head = "".join(f"<th>{name}</th>" for name in heads)
+    head = "".join(f"<th>{name}</th>" for name in HEADS)
     return f"""{HEAD}
 {told}
 <p id="gallery-filter-line" hidden><label>filter <input type="search" id="gallery-filter" autocomplete="off"
@@ -152,7 +153,7 @@ def _line(row: Row) -> str:
         judged = f"<details><summary>{len(row['pairs'])} pairs</summary>{pairs}</details>"
         counts = verdicts(row["verdicts"])
         cells = [name, _found(row), judged, f"{row['problems']:,}", counts, ratios(row["pairs"])]
-    told = "".join(f"<td>{cell}</td>" for cell in cells)
+    told = "".join(f'<td data-head="{head}">{cell}</td>' for head, cell in zip(HEADS, cells, strict=True))
     return f'<tr data-words="{_text(further)}">{told}</tr>'
 
 

@@ -53,7 +53,7 @@ def assemble(target: Path, out: Path) -> list[str]:
     index.write_text(index.read_text(encoding="utf-8") + "\n" + navigation.toctrees(pages), encoding="utf-8")
     (target / "_static").mkdir(exist_ok=True)
     shutil.copy(HERE / "conf.py", target / "conf.py")
-    for name in ("site.css", "icon.svg"):
+    for name in ("site.css", "site.js", "icon.svg"):
         shutil.copy(HERE / name, target / "_static" / name)
     return pages
 
