@@ -64,7 +64,7 @@ def test_there_is_a_page_a_badge_and_json_for_each_library(tmp_path: Path) -> No
     assert "1 of 2 libraries judged on 30 problems" in table
     assert "pip failed: &lt;oh&gt;" in table
     assert '<span class="badge failure">crashes</span>' in table
-    assert '>0.25</td>' in table, "10 of 40 bytes"
+    assert ">0.25</td>" in table, "10 of 40 bytes"
     told = (target / "libraries" / "thing.md").read_text()
     assert "It divides by a\\_b\\_c." in told
     assert "wrong &lt;b&gt;value&lt;/b&gt;" in told
