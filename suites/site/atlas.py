@@ -311,7 +311,7 @@ def _places(one: Ledger, rows: Sequence[Row]) -> dict[str, str]:
     """Place of a paper's figures -> the name of the page that has it."""
     names = list(dict.fromkeys(row["place"] for row in rows))
     pieces = {_place(one.family, name, rows): name for name in names}
-    found = {}
+    found: dict[str, str] = {}
     for number, part in enumerate(splitting.parts(list(pieces)), 1):
         file = f"{one.family}_figures" + (f"_{number}" if number > 1 else "")
         found |= {pieces[piece]: file for piece in part}
