@@ -20,6 +20,7 @@ DATA = [
     "*.json",
     "*.html",
     "*.css",
+    "*.js",
     "*.md",
     "*.svg",
 ]

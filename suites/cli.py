@@ -129,7 +129,10 @@ class _Version(argparse.Action):
 
 
 def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
-    """The parser of all commands. Only the command that `arguments` name gets its arguments declared."""
+    """The parser of all commands. Only the command that `arguments` name gets its arguments declared.
+
+    Where a shell is to complete all commands, each gets its own.
+    """
     parser = _Parser(
         prog="gradgate",
         description="Verify memory-efficient gradients: is it the gradient, are the promises kept?",
@@ -147,10 +150,10 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
             epilog=_epilog(name),
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        if name == asked:
+        if name == asked or asked == "completion":
             module = importlib.import_module(f"gradgate.suites.commands.{name}")
             module.add_arguments(made)
-            made.set_defaults(main=module.main)
+            made.set_defaults(main=module.main, parser=parser)
     return parser
 
 

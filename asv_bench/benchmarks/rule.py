@@ -10,7 +10,7 @@ from typing import Any
 
 from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 ROUNDS = 15
 SHAPES = ("smallest", "middle", "largest")

@@ -106,6 +106,13 @@ COMMANDS = {
             "gradgate schema settings   the table [tool.gradgate] of pyproject.toml",
         ),
     ),
+    "completion": Command(
+        "print what makes a shell complete commands, options and files",
+        (
+            'eval "$(gradgate completion bash)"                 in ~/.bashrc',
+            "gradgate completion zsh > ~/.zfunc/_gradgate       where zsh looks for functions",
+        ),
+    ),
     "cache": Command(
         "show the size of the measurement cache",
         ("gradgate cache --clear     throw away what was measured and judged",),

@@ -123,20 +123,25 @@ def add_json_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="as JSON")
 
 
+EXAMPLES = {"--spec": """'{"dtype": "float32", "seed": 1}'""", "--options": """'{"chunk": 4}'"""}
+"""Option that takes a JSON object -> what a shell passes on as one."""
+
+
 def json_object(text: str | None, name: str) -> dict[str, Any] | None:
     """The JSON object given to the option `name`; None if the option was not given.
 
     Raises:
-        UsageError: it is not JSON, or not an object.
+        UsageError: it is not JSON, or not an object; shows one.
     """
     if not text:
         return None
+    example = f", such as {EXAMPLES[name]}" if name in EXAMPLES else ""
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UsageError(f"{name} is a JSON object; {text!r} is not JSON: {error}") from None
+        raise UsageError(f"{name} is a JSON object{example}; {text!r} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise UsageError(f"{name} is a JSON object, not {text!r}")
+        raise UsageError(f"{name} is a JSON object{example}, not {text!r}")
     return found
 
 

@@ -32,7 +32,7 @@ from gradgate.suites.console.progress import progress
 from gradgate.suites.schemas import documents
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.shards import cost
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 SCHEMA = 1
 CHUNK = 250

@@ -16,7 +16,7 @@ from gradgate.suites.console import court_table
 from gradgate.suites.court import wall
 from gradgate.suites.court.benchmarks import of_definition, traces
 from gradgate.suites.court.cases import Case, Settings, answered, cases_of, judge_cases
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -84,12 +84,12 @@ def main(chosen: argparse.Namespace) -> int:
     if chosen.report:
         need_report()
     settings = Settings.read(Path.cwd())
-    pages = [chosen.report / name for name in ("memory.html", "choice.html")] if chosen.report else []
-    for path in pages:
-        need_own(path)
+    for name in ("memory.html", "choice.html", "plotly.min.js") if chosen.report else ():
+        need_own(chosen.report / name)
     for path in _targets(chosen):
         need_own(path, "cells")
-    profiles = [hardware.load(name.strip()) for name in chosen.profile.split(",")]
+    for name in chosen.profile.split(","):
+        hardware.load(name.strip())
     methods = _methods(chosen)
     every = [cell for method, family in methods for cell in _cells(chosen, method, family, chosen.profile.split(","))]
     asked = chosen.shard.part(every, lambda cell: f"{cell.declared.key}@{cell.profile}")
@@ -102,25 +102,19 @@ def main(chosen: argparse.Namespace) -> int:
     finally:
         document = share | _document(asked, rows, swept)
         _write(chosen, document, last=not chosen.problem)
-    by_name = {profile.name: profile for profile in profiles}
     if chosen.problem:
         document["choice"] = _choice(chosen, document, [method for method, _ in methods], swept)
         _write(chosen, document)
         choice_table.show(document["choice"])
     else:
-        memory_table.show(document, swept.letter, by_name)
+        memory_table.show(document, swept.letter)
     if chosen.report:
-        from gradgate.suites.report import memory_plot
+        from gradgate.suites.report import frame, memory_page
 
-        page = chosen.report / "memory.html"
-        write_atomically(page, memory_plot.page(document))
-        terminal.note(f"report: {page}")
-        if chosen.problem:
-            from gradgate.suites.report import choice_plot
-
-            page = chosen.report / "choice.html"
-            write_atomically(page, choice_plot.page(document["choice"]))
-            terminal.note(f"report: {page}")
+        pages = memory_page.pages(document)
+        frame.write(chosen.report, pages)
+        for name in pages:
+            terminal.note(f"report: {chosen.report / name}")
     return 0 if all(row["status"] in (*ANSWERS, INAPPLICABLE) for row in rows.values()) else 2
 
 

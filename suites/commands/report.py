@@ -96,15 +96,16 @@ def _verdicts(document: dict[str, Any], domains: Sequence[dict[str, Any]] = ()) 
 
 
 def _cells(document: dict[str, Any]) -> tuple[dict[str, str], str]:
-    from gradgate.suites.report import memory_plot
+    from gradgate.suites.report import frame, memory_page
 
-    return {"memory.html": memory_plot.page(document)}, "memory.html"
+    return frame.with_library(memory_page.pages(document)), "memory.html"
 
 
 def _mutants(document: dict[str, Any]) -> tuple[dict[str, str], str]:
-    from gradgate.suites.report import selftest_page
+    from gradgate.suites.report import frame, selftest_page
 
-    return {"selftest.html": selftest_page.render(document, len(document["mutants"]))}, "selftest.html"
+    pages = {"selftest.html": selftest_page.render(document, len(document["mutants"]))}
+    return frame.with_library(pages), "selftest.html"
 
 
 def _status_of_verdicts(document: dict[str, Any]) -> int:

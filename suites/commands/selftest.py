@@ -118,11 +118,11 @@ def main(chosen: argparse.Namespace) -> int:
     ordered = [outcomes[name] for name in names if name in outcomes]
     table.show(ordered, len(names))
     if chosen.report:
-        from gradgate.suites.report import selftest_page
+        from gradgate.suites.report import frame, selftest_page
 
-        place = chosen.report / "selftest.html"
-        write_atomically(place, selftest_page.render(json.loads(_text(head, outcomes)), len(names)))
-        terminal.note(f"report: {place}")
+        page = selftest_page.render(json.loads(_text(head, outcomes)), len(names))
+        frame.write(chosen.report, {"selftest.html": page})
+        terminal.note(f"report: {chosen.report / 'selftest.html'}")
     return summary.status(ordered, len(names))
 
 

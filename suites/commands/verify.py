@@ -46,6 +46,8 @@ COMPILING = 0.75
 PLAIN = ("tree", "value", "outputs", "gradient_float64")
 """Claims that are judged first. A method that fails one of them is plainly wrong, and this is reported at once."""
 TELLING = (*PLAIN, "gradient_exact")
+PAGES = ("index.html", "junit.xml", "failures.sarif", "plotly.min.js")
+"""Files of a report besides verdicts.json, whose names must be free or its own before anything is judged."""
 WRITE_EVERY = 1.0
 """Seconds between writes of the files while verdicts arrive."""
 
@@ -73,7 +75,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wall", action="store_true", help=wall)
     arguments.add(parser, "--shard", "--scheduler")
     arguments.add(parser, "--json", help="write the verdicts here, as they come")
-    arguments.add(parser, "--report", help="write index.html, verdicts.json, junit.xml and failures.sarif here")
+    arguments.add(
+        parser, "--report", help="write index.html with what it loads, verdicts.json, junit.xml and failures.sarif here"
+    )
 
 
 def main(chosen: argparse.Namespace) -> int:
@@ -89,7 +93,7 @@ def main(chosen: argparse.Namespace) -> int:
     hardware.load(chosen.profile)
     if chosen.report:
         need_report()
-    pages = [chosen.report / name for name in ("index.html", "junit.xml", "failures.sarif")] if chosen.report else []
+    pages = [chosen.report / name for name in PAGES] if chosen.report else []
     for path in pages:
         need_own(path)
     for path in _targets(chosen):

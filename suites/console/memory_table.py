@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from gradgate.hw_profiles.fit import MAX_EXTRAPOLATION
-from gradgate.hw_profiles.profile import Profile
 from gradgate.suites.console.terminal import console
 from gradgate.suites.measuring.series import amount
 
@@ -20,52 +19,64 @@ OF_PASSES = {
     "compiled_peak_bytes": "compiled peak",
 }
 """Quantity of the two passes -> its column; there is none if no row has it."""
+TEXTS = ("method", "framework", "bytes of", "options")
+NUMBERS = ("temp", "arguments", "outputs", "fits", "work", "roofline")
+"""Columns that every table has; the size that was swept stands between them."""
 EVERY = "every device"
-SAME = "PyTorch runs op by op and makes the same tensors on every device, so one row is for all of them."
+WHOSE = {
+    "torch": "PyTorch: the bytes are those of the tensors that it allocates, op by op. They were counted on a CPU, and "
+    "are the same on every device; what a device's own kernels and libraries take besides is not in them.",
+    "jax": "JAX: the bytes are those that the compiler plans for the device. They were not measured on it.",
+}
+"""Framework -> whose bytes a table shows."""
+MEANINGS = (
+    "temp: bytes that live only during the call · arguments, outputs: bytes of the inputs, of loss and gradients · "
+    "fits: whether all of it fits in the device's memory · work: floating-point operations · roofline: the shortest "
+    "time that the device's rates allow"
+)
+"""What the columns say, in a line."""
+OF_PASSES_MEANING = "kept: bytes that are kept from the forward to the backward pass · compiled: under torch.compile"
 
 
-def show(document: Mapping[str, Any], letter: str, profiles: Mapping[str, Profile]) -> None:
-    """Show one row per cell, then the reasons given for cells, then the laws and what fits each device."""
+def show(document: Mapping[str, Any], letter: str) -> None:
+    """Show one row per cell, whose bytes they are, then the reasons for cells, the laws and what fits each device."""
     out = console()
-    shown = _once_for_all_devices(document["cells"], len(profiles))
+    shown = once_for_all_devices(document["cells"])
     grid = Table(box=None, pad_edge=False, header_style="bold")
     variable = next((law["variable"] for law in document["laws"]), "")
-    for name in ("method", "framework", "profile", "options", *([letter] if letter else [])):
-        grid.add_column(name, justify="right" if name == letter else "left", overflow="fold")
-    passes = [name for name in OF_PASSES if any(name in row for row in document["cells"])]
-    for name in ("temp", "arguments", "outputs", "fits", "work", "roofline", *(OF_PASSES[name] for name in passes)):
-        grid.add_column(name, justify="right", no_wrap=True)
+    names = heads(shown, letter)
+    for name in names:
+        if name in TEXTS:
+            grid.add_column(name, overflow="fold", min_width=len(name) if name != "bytes of" else len(EVERY))
+        else:
+            grid.add_column(name, justify="right", overflow="fold", no_wrap=name != letter)
     for row in shown:
-        grid.add_row(*_cells(row, variable), *(amount(row[name], name) if name in row else "" for name in passes))
+        grid.add_row(*cells(row, variable, names))
     out.print(grid)
-    if len(shown) < len(document["cells"]):
-        out.print(f"\n{SAME}")
-    said: dict[str, int] = {}
-    for row in shown:
-        if row["reason"]:
-            sentence = f"{row['method']} {row['framework']} on {row['profile']}: {row['status']}: {row['reason']}"
-            said[sentence] = said.get(sentence, 0) + 1
-    for sentence, count in said.items():
-        times = f" ({count} cells)" if count > 1 else ""
-        out.print(f"\n{sentence}{times}", markup=False, soft_wrap=True)
+    out.print()
+    for sentence in whose(shown):
+        out.print(sentence, markup=False, soft_wrap=True)
+    out.print(MEANINGS, style="dim", markup=False, soft_wrap=True)
+    if any(name in names for name in OF_PASSES.values()):
+        out.print(OF_PASSES_MEANING, style="dim", markup=False, soft_wrap=True)
+    for sentence in reasons(shown):
+        out.print(f"\n{sentence}", markup=False, soft_wrap=True)
     if document["laws"]:
         out.print()
-    heads: set[tuple[str, str]] = set()
+    told: set[tuple[str, str]] = set()
     for law in document["laws"]:
-        every = law["framework"] == "torch" and len(profiles) > 1
+        every = law["framework"] == "torch"
         head = (f"{law['method']} {law['framework']} {EVERY if every else law['profile']}", law["quantity"])
-        if head not in heads:
+        if head not in told:
             out.print(Text(head[0], style="bold"), Text(law["words"]), soft_wrap=True)
-        heads.add(head)
+        told.add(head)
         if law["quantity"] == "required_bytes":
             device = f"{law['profile']}: " if every else ""
-            out.print(f"  {device}{_fits(law, letter)}", markup=False, soft_wrap=True)
+            out.print(f"  {device}{limits(law, letter)}", markup=False, soft_wrap=True)
 
 
-def _once_for_all_devices(rows: Sequence[Mapping[str, Any]], profiles: int) -> list[Mapping[str, Any]]:
+def once_for_all_devices(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The rows to show: one for all devices where PyTorch makes the same tensors on each, with the devices it fits."""
-    if profiles < 2:
-        return list(rows)
     found: dict[str, dict[str, Any]] = {}
     for row in rows:
         same = row["framework"] == "torch"
@@ -76,34 +87,56 @@ def _once_for_all_devices(rows: Sequence[Mapping[str, Any]], profiles: int) -> l
     return list(found.values())
 
 
-def _cells(row: Mapping[str, Any], variable: str) -> list[str]:
-    def size(name: str) -> str:
-        return "" if row[name] is None else amount(row[name], name)
+def heads(rows: Sequence[Mapping[str, Any]], letter: str) -> list[str]:
+    """The columns of a table of rows; `letter` is the size that was swept, "" if none was."""
+    passes = [column for name, column in OF_PASSES.items() if any(name in row for row in rows)]
+    return [*TEXTS, *([letter] if letter else []), *NUMBERS, *passes]
 
-    temp = size("temp_bytes") or row["status"]
+
+def whose(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Whose bytes the rows show, a sentence for each framework."""
+    return [WHOSE[name] for name in dict.fromkeys(row["framework"] for row in rows) if name in WHOSE]
+
+
+def reasons(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Why cells have no answer, or which one, each sentence once."""
+    said: dict[str, int] = {}
+    for row in rows:
+        if row["reason"]:
+            sentence = f"{row['method']} {row['framework']} on {row['profile']}: {row['status']}: {row['reason']}"
+            said[sentence] = said.get(sentence, 0) + 1
+    return [f"{sentence} ({count} cells)" if count > 1 else sentence for sentence, count in said.items()]
+
+
+def cells(row: Mapping[str, Any], variable: str, names: Sequence[str]) -> list[str]:
+    """A row in words, one for each of the columns `names`; `variable` is the Spec field that was swept, or ""."""
+
+    def size(name: str) -> str:
+        return "" if row.get(name) is None else amount(row[name], name)
+
     words = {True: "yes", False: "no", None: ""}
     devices = row["fits"] if isinstance(row["fits"], dict) else {"": row["fits"]}
     kinds = set(devices.values()) - {None} or {None}
     each = ", ".join(f"{name} {words[fit]}" for name, fit in devices.items() if words[fit])
-    fits = words[kinds.pop()] if len(kinds) == 1 else each
-    seconds = row["roofline_seconds"]
     options = row.get("setting") or json.dumps(row["options"])[1:-1].replace('"', "")
-    return [
+    seconds = row["roofline_seconds"]
+    fixed = [
         row["method"],
         row["framework"],
         row["profile"],
         options,
         *([str(row["spec"][variable])] if variable else []),
-        temp,
+        size("temp_bytes") or row["status"],
         size("argument_bytes"),
         size("output_bytes"),
-        fits,
+        words[kinds.pop()] if len(kinds) == 1 and (len(devices) > 1 or "" in devices) else each,
         size("flops"),
-        f"{seconds:.2g} s" if seconds else "",
+        f"{seconds:.2g} s" if seconds is not None else "",
     ]
+    return [*fixed, *(size(name) for name, column in OF_PASSES.items() if column in names)]
 
 
-def _fits(law: Mapping[str, Any], letter: str) -> str:
+def limits(law: Mapping[str, Any], letter: str) -> str:
     """Which sizes fit the device, as measured and as the law predicts."""
     if law["memory_bytes"] is None:
         return "the profile's memory is not known"

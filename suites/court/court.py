@@ -30,7 +30,7 @@ from gradgate.suites.exact import agreement, balls, truth
 from gradgate.suites.judging.subject import Fault, Refuted, Subject, first_line
 from gradgate.suites.judging.verdict import Task, Verdict, finite
 from gradgate.suites.pairs.pair import Pair
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 LARGEST = 1 << 22
 """Most bytes of a candidate's text."""

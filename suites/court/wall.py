@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradgate.references.errors import UsageError, unknown
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 
 def _place(name: str) -> Path:

@@ -32,6 +32,7 @@ from gradgate.suites.judging import frames
 from gradgate.suites.judging.lines import Lines, Ranges
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, Subject
 from gradgate.suites.pairs import devices
+from gradgate.suites.pairs.device_names import CUDA
 from gradgate.suites.pairs.pair import Pair
 
 Tried = Sequence[tuple[Spec, Mapping[str, Any]]]
@@ -53,7 +54,7 @@ def of_pair(subject: Subject, tried: Tried, turns: Mapping[str, int]) -> tuple[L
     """
     pair = subject.function
     assert isinstance(pair, Pair)
-    if devices.device_of(pair.devices) == devices.CUDA:
+    if devices.device_of(pair.devices) == CUDA:
         return ()
     watch = _Watch(_packages(pair))
     try:

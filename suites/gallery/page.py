@@ -41,6 +41,17 @@ What gradgate found in public libraries, each judged in an environment of its ow
 read this page, how to repeat it and how to add a library. *Finding* means that a claim is refuted, that its cause is
 known, and that a script of at most 20 lines without gradgate shows the same.
 """
+KINDS = (
+    "wrong gradient", "another function than the one it names", "loses digits", "crashes",
+    "keeps more memory than it says",
+)  # fmt: skip
+"""Kinds of findings, the gravest first: in this order libraries are listed."""
+HEADS = ("library", "what was found", "judged", "problems", "verdicts", "kept / plain")
+"""The columns of the table. On a narrow screen each line is a block, and its cells bear these names."""
+SHOWN = 3
+"""Findings of a library that the table says in words."""
+LENGTH = 45
+"""Words of a finding's first sentence, above which it ends at a semicolon."""
 NOTHING = "No run of the gallery is kept in this copy: `nox -s gallery -- --keep` makes one.\n"
 
 
@@ -99,11 +110,11 @@ def overview(rows: Sequence[Row]) -> str:
     dates = sorted({row["date"] for row in rows})
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     told = f"{len(judged)} of {len(rows)} libraries judged on {problems:,} problems, {when}: "
-    told += f'{findings} findings. The same as <a href="gallery/gallery.json">JSON</a>.\n'
+    told += f'{findings} findings, the gravest first. The same as <a href="gallery/gallery.json">JSON</a>.\n'
+    rows = sorted(rows, key=gravity)
     lines = "\n".join(_line(row) for row in rows)
     tree = "\n".join(f"libraries/{row['name']}" for row in rows)
-    heads = ("library", "judged", "problems", "verdicts", "kept / plain", "findings")
-    head = "".join(f"<th>{name}</th>" for name in heads)
+    head = "".join(f"<th>{name}</th>" for name in HEADS)
     return f"""{HEAD}
 {told}
 <p id="gallery-filter-line" hidden><label>filter <input type="search" id="gallery-filter" autocomplete="off"
@@ -136,23 +147,50 @@ def _line(row: Row) -> str:
     further = " ".join([row["state"], *(finding["kind"] for finding in row["findings"])]).lower()
     if row["state"] != judge.JUDGED:
         state = f'<span class="badge error">{_text(row["state"])}</span> {_text(row["reason"])}'
-        cells = [name, "", str(row["problems"]), state, "", ""]
+        cells = [name, state, "", str(row["problems"]), "", ""]
     else:
         pairs = "<br>".join(_text(pair["name"]) for pair in row["pairs"].values())
         judged = f"<details><summary>{len(row['pairs'])} pairs</summary>{pairs}</details>"
         counts = verdicts(row["verdicts"])
-        cells = [name, judged, f"{row['problems']:,}", counts, ratios(row["pairs"]), _kinds(row)]
-    told = "".join(f"<td>{cell}</td>" for cell in cells)
+        cells = [name, _found(row), judged, f"{row['problems']:,}", counts, ratios(row["pairs"])]
+    told = "".join(f'<td data-head="{head}">{cell}</td>' for head, cell in zip(HEADS, cells, strict=True))
     return f'<tr data-words="{_text(further)}">{told}</tr>'
 
 
-def _kinds(row: Row) -> str:
-    found: dict[str, int] = {}
-    for finding in row["findings"]:
-        found[finding["kind"]] = found.get(finding["kind"], 0) + 1
-    told = [f"{kind.partition(' than ')[0]}: {count}" for kind, count in found.items()]
-    told += ["not as declared"] if judge.faults(row) else []
-    return "".join(f'<span class="badge finding">{_text(one)}</span> ' for one in told)
+def gravity(row: Row) -> tuple[int, ...]:
+    """The place of a library in the table: those with the gravest kind and the most findings of it first.
+
+    Then come libraries without a finding, and last those that could not be judged.
+    """
+    kinds = [finding["kind"] for finding in row["findings"]]
+    return (row["state"] != judge.JUDGED, *(-kinds.count(kind) for kind in KINDS), not kinds)
+
+
+def _found(row: Row) -> str:
+    """The findings of a library in words: the kind of each, and the first sentence of its cause."""
+    ordered = sorted(row["findings"], key=lambda finding: KINDS.index(finding["kind"]))
+    told = [
+        f'<li><span class="badge failure">{_text(finding["kind"].partition(" than ")[0])}</span> '
+        f"{_text(first_sentence(finding['cause']))}</li>"
+        for finding in ordered[:SHOWN]
+    ]
+    if len(ordered) > SHOWN:
+        told.append(f'<li><a href="libraries/{row["name"]}.html">and {len(ordered) - SHOWN} more</a></li>')
+    if judge.faults(row):
+        told.append('<li><span class="badge error">not as declared</span></li>')
+    return f'<ul class="found">{"".join(told)}</ul>' if told else "nothing: every claim is upheld or inapplicable"
+
+
+def first_sentence(words: str) -> str:
+    """The first sentence of a text; a long one ends at its first semicolon.
+
+    >>> first_sentence("It copies x; so y is wrong. More.")
+    'It copies x; so y is wrong.'
+    """
+    first = words.partition(". ")[0]
+    if len(first.split()) > LENGTH:
+        first = first.partition("; ")[0]
+    return f"{first.rstrip('. ')}."
 
 
 def verdicts(counts: Mapping[str, int]) -> str:

@@ -27,7 +27,7 @@ from gradgate.suites.keeping.present import Present
 from gradgate.suites.keeping.store import Store
 from gradgate.suites.measuring.cells import usual_options
 from gradgate.suites.settings import Settings
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 NAME = "gradgate.suites.gallery.stored_bytes"
 """This module; its name is another one while it runs."""

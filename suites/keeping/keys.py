@@ -28,7 +28,7 @@ from gradgate.suites.checks import CHECKS
 from gradgate.suites.imports import Imports, Parsed
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 MEASURING = ("gradgate.suites.measuring.cells", "gradgate.hw_profiles.sweep", "gradgate.hw_profiles.torch_memory")
 """Modules that measure a figure."""

@@ -10,7 +10,7 @@ from gradgate.references.backends import NARROW
 from gradgate.references.contract import Claim, Option
 from gradgate.suites.pairs.approximate import Convergence, ErrorBound
 from gradgate.suites.pairs.declared import DeclaredPair
-from gradgate.suites.pairs.devices import INTERPRETER
+from gradgate.suites.pairs.device_names import INTERPRETER
 
 FLOATS = {dtype: f"gradient_{dtype}" for dtype in ("float64", "float32", "bfloat16", "float16")}
 EXACT = "its formula is the reference's gradient: equal to 40 digits and more, constants rounded to {} aside"

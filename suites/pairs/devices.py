@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gradgate.references import registry
@@ -13,16 +13,7 @@ from gradgate.references.contract import UsageError, unknown
 from gradgate.suites.judging.subject import Inapplicable
 from gradgate.suites.measuring import launches
 from gradgate.suites.pairs import triton_interpreter
-
-INTERPRETER, CUDA = "interpreter", "cuda"
-DEVICES = (INTERPRETER, CUDA)
-"""What `Pair.devices` may name."""
-ENVIRONMENT: Mapping[str, Mapping[str, str]] = {
-    "": {},
-    INTERPRETER: {triton_interpreter.VARIABLE: "1"},
-    CUDA: {triton_interpreter.VARIABLE: "0"},
-}
-"""Device -> variables that must be in the environment of a process before anything is imported."""
+from gradgate.suites.pairs.device_names import DEVICES, ENVIRONMENT, INTERPRETER, VARIABLE
 
 
 class Elsewhere(Inapplicable):
@@ -33,10 +24,10 @@ class Elsewhere(Inapplicable):
     """
 
     def __init__(self, device: str) -> None:
-        value = ENVIRONMENT[device][triton_interpreter.VARIABLE]
+        value = ENVIRONMENT[device][VARIABLE]
         super().__init__(
-            f"Triton reads {triton_interpreter.VARIABLE} when a kernel is declared: start this process with "
-            f"{triton_interpreter.VARIABLE}={value}, or use gradgate verify, whose workers have it"
+            f"Triton reads {VARIABLE} when a kernel is declared: start this process with "
+            f"{VARIABLE}={value}, or use gradgate verify, whose workers have it"
         )
         self.device = device
 

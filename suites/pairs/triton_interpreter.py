@@ -25,9 +25,8 @@ import numpy as np
 from gradgate.suites.exact import balls
 from gradgate.suites.judging.subject import Inapplicable, first_line
 from gradgate.suites.measuring.launches import STATE
+from gradgate.suites.pairs.device_names import VARIABLE
 
-VARIABLE = "TRITON_INTERPRET"
-"""The environment variable that Triton reads when a kernel is declared."""
 LIBRARIES = ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice")
 """Modules of functions without a body, which the interpreter would call as they are."""
 COUNTED = "_gradgate_range"

@@ -17,6 +17,10 @@ SMALL = 0.001
 """Changes below this part of a figure are only counted: the page says how many there are, the JSON lists them."""
 
 
+NAMED = 3
+"""Methods that a line names if several were not measured for one reason."""
+
+
 def write(target: Path, folder: Path = history.FOLDER) -> list[str]:
     """Write the page for Sphinx, and the feed and the JSON for the site's top folder; returns the page's name.
 
@@ -176,10 +180,15 @@ def _gone(steps: Sequence[Step]) -> str:
     missing = rises.gone(steps)
     if not missing:
         return ""
-    told = ["## Not measured\n", "| release | profile | method | why |", "|---|---|---|---|"]
+    told = ["## Not measured\n", "| release | profile | why | methods |", "|---|---|---|---|"]
+    alike: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
     for step, name, reason in missing:
         said = " ".join(reason.split()).replace("|", "\\|")[:240]
-        told.append(f"| {step.release.name} | {step.profile} | `{name.partition('~')[0]}` | {said} |")
+        profiles, names = alike.setdefault((step.release.name, said), ({}, {}))
+        profiles[step.profile] = names[f"`{name.partition('~')[0]}`"] = None
+    for (release, said), (profiles, names) in alike.items():
+        more = f" and {len(names) - NAMED} more, which the JSON lists" if len(names) > NAMED else ""
+        told.append(f"| {release} | {', '.join(profiles)} | {said} | {', '.join(list(names)[:NAMED])}{more} |")
     return "\n".join([*told, ""])
 
 

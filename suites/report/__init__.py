@@ -28,8 +28,8 @@ __all__ = ["files", "write"]
 def files(document: dict[str, Any], domains: Sequence[dict[str, Any]] = ()) -> dict[str, str]:
     """The files of a report, name -> text: verdicts.json, junit.xml, failures.sarif, index.html and what it links to.
 
-    A large run of several classes has a page for each class, next to ``index.html``. The same document gives the same
-    texts.
+    A large run has a page for each class, next to ``index.html``, and a page with a plot has the plotting library
+    there. The same document gives the same texts.
 
     Args:
         document: what ``gradgate verify --json`` writes, complete or cut off in the middle.

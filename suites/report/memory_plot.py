@@ -1,19 +1,20 @@
-"""Laws of memory and work as log-log plots: what was measured, the fitted line, and the claimed slope."""
+"""Laws of memory and work as log-log plots: what was measured, the fitted line, and the claimed slope.
+
+A logarithmic axis has no zero, so a zero is drawn as a hollow mark on a line below all other points.
+"""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Mapping, Sequence
 from typing import Any
-
-from plotly.offline import get_plotlyjs
 
 from gradgate.hw_profiles.fit import FittedLaw
 from gradgate.references import registry
 from gradgate.references.law_kinds import Growth
-from gradgate.suites.console.files import MARK
 from gradgate.suites.judging.verdict import Verdict
-from gradgate.suites.report.plot import FONT
+from gradgate.suites.measuring.series import amount
+from gradgate.suites.report.plot import FONT, zero_at, zero_line
+from gradgate.suites.report.plot_table import PlotTable
 
 COLOURS = ("#3b6fb6", "#c4622d", "#3c8d5a", "#8a5fa8", "#a8893a", "#4f9aa8", "#b0506f", "#6b6b6b")
 
@@ -26,6 +27,8 @@ def figure(series: Sequence[Mapping[str, Any]], claimed: float | None = None) ->
         claimed: an exponent, drawn as a line through the largest point of the first series.
     """
     traces: list[dict[str, Any]] = []
+    values = [value for one in series for value in one["values"]]
+    bottom = zero_at(values)
     for i, one in enumerate(series):
         colour = COLOURS[i % len(COLOURS)]
         traces.append(
@@ -34,9 +37,15 @@ def figure(series: Sequence[Mapping[str, Any]], claimed: float | None = None) ->
                 "mode": "markers",
                 "name": one["name"] or one["quantity"],
                 "x": list(one["sizes"]),
-                "y": list(one["values"]),
-                "marker": {"color": colour, "size": 8},
+                "y": [value if value > 0 else bottom for value in one["values"]],
+                "text": [amount(value, one["quantity"]) for value in one["values"]],
+                "hovertemplate": "%{x}: %{text}",
                 "legendgroup": str(i),
+                "marker": {
+                    "color": colour,
+                    "size": 8,
+                    "symbol": ["circle" if value > 0 else "circle-open" for value in one["values"]],
+                },
             }
         )
         if one["law"] is not None and one["sizes"] and one["sizes"][0] > 0:  # the axes are logarithmic
@@ -56,7 +65,24 @@ def figure(series: Sequence[Mapping[str, Any]], claimed: float | None = None) ->
         "xaxis": axis | {"title": {"text": first["letter"]}},
         "yaxis": axis | {"title": {"text": unit}},
     }
+    if any(value <= 0 for value in values):
+        layout |= zero_line(bottom, "0, drawn here")
     return {"data": traces, "layout": layout}
+
+
+def tables(series: Sequence[Mapping[str, Any]]) -> list[PlotTable]:
+    """The numbers of series, a table for each variable and unit."""
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for one in series:
+        groups.setdefault((one["letter"], "flops" if one["quantity"] == "flops" else ""), []).append(one)
+    return [
+        PlotTable.of(
+            letter,
+            [(one["name"] or one["quantity"], one["sizes"], one["values"]) for one in group],
+            lambda value, quantity=quantity: amount(value, quantity),  # type: ignore[misc]
+        )
+        for (letter, quantity), group in groups.items()
+    ]
 
 
 def of_verdict(verdict: Verdict) -> dict[str, Any]:
@@ -68,33 +94,6 @@ def of_verdict(verdict: Verdict) -> dict[str, Any]:
     law = next((law for *named, law in claims if tuple(named) == key), None)
     claimed = law.exponent if isinstance(law, Growth) else None
     return figure([one for one in verdict.laws if one["variable"] == first["variable"]], claimed)
-
-
-def page(document: Mapping[str, Any]) -> str:
-    """The page of ``gradgate memory --report``: a plot per quantity and the laws in words."""
-    parts = [f"<!doctype html><html lang=en><meta charset=utf-8>{MARK}<title>gradgate memory</title>"]
-    parts.append("<style>body{font:15px system-ui,sans-serif;max-width:70em;margin:2em auto;padding:0 1em}</style>")
-    parts += [f"<script>{get_plotlyjs()}</script>"] if document["laws"] else []
-    parts.append("<h1>gradgate memory</h1>")
-    for quantity in dict.fromkeys(law["quantity"] for law in document["laws"]):
-        laws = [law for law in document["laws"] if law["quantity"] == quantity]
-        if quantity == "flops":  # the work is the same on every profile
-            laws = list({(law["method"], law["framework"]): law for law in laws}.values())
-        named = [dict(law) | {"name": " ".join(law[k] for k in ("method", "framework", "profile"))} for law in laws]
-        parts.append(f'<h2>{html.escape(quantity)}</h2><div id="{html.escape(quantity)}"></div><ul>')
-        parts += [f"<li><b>{html.escape(law['name'])}</b> {html.escape(law['words'])}</li>" for law in named]
-        parts.append(f"</ul><script>{_plot(quantity, figure(named))}</script>")
-    if not document["laws"]:
-        parts.append("<p>No sweep was requested, so there is no law to plot.</p>")
-    return "\n".join(parts) + "\n"
-
-
-def _plot(place: str, drawn: dict[str, Any]) -> str:
-    import json
-
-    plain = json.dumps(drawn).replace('"--line"', '"#ddd"').replace('"--text"', '"#222"')
-    drawing = f"{{const f={plain};Plotly.newPlot({json.dumps(place)},f.data,f.layout,{{responsive:true}})}}"
-    return drawing.replace("<", "\\u003c")  # no text of the document ends the script; it has no comparison of its own
 
 
 def _line(one: Mapping[str, Any], colour: str, group: str) -> dict[str, Any]:

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup, escape
-from plotly.offline import get_plotlyjs
+from markupsafe import Markup
 
 from gradgate.references import ledger, registry
 from gradgate.references.claims import GRADIENT_CLAIMS
-from gradgate.suites.engine.coverage import Coverage
-from gradgate.suites.judging.explain import LABELS, number
+from gradgate.suites.judging.explain import LABELS
 from gradgate.suites.judging.outcomes import OUTCOMES
-from gradgate.suites.report import domain_plot, memory_plot, paper_section, plot, power_section, source
-from gradgate.suites.report.model import Report, clean
+from gradgate.suites.report import columns, domain_plot, frame, memory_plot, paper_section, plot, power_section, source
+from gradgate.suites.report.model import Report, Row, clean
 
 LARGE = 300
 """Up to this many verdicts of several classes are shown on one page."""
@@ -30,10 +24,19 @@ LISTED = 30
 class has no more than a line for a claim that is upheld."""
 POINTS = 10
 """With fewer points there is no plot: the table has their numbers, and the plotting library is larger than the page."""
-SCRIPT = "plotly.min.js"
-"""The file of the plotting library, if several pages share it."""
-SHARED = {"report.css": "style.css", "plots.js": "plots.html", "report.js": "script.html"}
-"""File that several pages share -> its template."""
+LIMIT = 1_000_000
+"""Bytes that the first page may have. A run whose page is larger has several."""
+CARDS = 100
+"""Up to this many causes have a card on the first page of several; any further one has a line."""
+MEANINGS = {
+    "verdicts": columns.VERDICTS,
+    "cause": columns.CAUSE,
+    "power": columns.POWER,
+    "papers": columns.PAPERS,
+    "ledger": columns.LEDGER,
+    "covered": columns.COVERED,
+}
+"""Table of a page -> what its columns say."""
 LONGEST = 60
 """The longest part of a class's name that becomes part of a file's name."""
 RESERVED = ("index", "papers", "memory", "selftest", "choice")
@@ -41,13 +44,16 @@ RESERVED = ("index", "papers", "memory", "selftest", "choice")
 
 
 def pages(report: Report, domains: Sequence[dict[str, Any]] = ()) -> dict[str, str]:
-    """The files of a report: name -> text. A large run of several classes has a page for each class.
+    """The files of a report: name -> text. A large run has a page for each class.
 
-    Its pages are small enough for a phone: an overview with failures and findings, one per class, one for the papers.
+    Its first page is small enough for a phone: an overview with failures and findings. One per class follows, and one
+    for the papers. The plotting library is a file of its own, which pages with a plot load.
     `domains` are documents of ``gradgate domain``: figures of the first page.
     """
     if len(report.rows) <= LARGE or len(report.families) < 2:
-        return {"index.html": render(report, domains=domains)}
+        whole_page = render(report, domains=domains)
+        if not report.families or len(whole_page.encode()) <= LIMIT:
+            return frame.with_library({"index.html": whole_page})
     parts = {rows[0].verdict.task.family: Report(rows, len(rows), report.fingerprint) for rows in report.families}
     files = file_names(parts)
     ends = {"index.html": "overview"}, {"papers.html": "the papers"} if known_families(report) else {}
@@ -61,9 +67,9 @@ def pages(report: Report, domains: Sequence[dict[str, Any]] = ()) -> dict[str, s
     for name, part in parts.items():
         around = ends[0] | (listed or {files[name]: name}) | ends[1]
         made[files[name]] = render(part, around, files[name], brief=not listed)
-    for file, template in SHARED.items():
-        made[file] = f"/* gradgate */\n{environment().get_template(template).render()}"
-    return made | ({SCRIPT: get_plotlyjs()} if any(f'src="{SCRIPT}"' in text for text in made.values()) else {})
+    for file, template in frame.SHARED.items():
+        made[file] = f"/* gradgate */\n{frame.environment().get_template(template).render()}"
+    return frame.with_library(made)
 
 
 def file_names(families: Iterable[str]) -> dict[str, str]:
@@ -106,48 +112,53 @@ def render(
     drawn = [] if parts else plot.drawable(report.rows)
     drawn = drawn if len(drawn) >= POINTS else []
     measured = [] if parts else [row for row in report.rows if row.verdict.laws]
-    laws = {f"law-{row.anchor}": memory_plot.of_verdict(row.verdict) for row in measured}
     families = known_families(report)
     kept = paper_section.stored(families)
     papers, judged = paper_section.places(kept), paper_section.judged(kept)
     if menu:
         papers = []
-    laws |= {place.anchor: place.figure for place in papers if place.figure}
-    return (
-        environment()
-        .get_template("page.html")
-        .render(
-            report=report,
-            outcomes=OUTCOMES,
-            labels=LABELS,
-            kappa=plot.KAPPA,
-            menu=menu or {},
-            here=here,
-            parts=parts or {},
-            overview=bool(parts),
-            brief=brief,
-            script=SCRIPT if menu and (drawn or laws) else "",
-            drawn=len(drawn),
-            zeros=sum(not row.verdict.error for row in drawn),
-            floor=plot.floor(report.rows),
-            not_finite=sum(row.not_finite and not row.exact for row in report.rows),
-            dtypes=list(GRADIENT_CLAIMS),
-            figure=plot.figure(report.rows) if drawn else None,
-            sourced=[] if parts else [(row, source.sources(row.verdict)) for row in report.rows if row.verdict.lines],
-            domains=[Markup(domain_plot.of_document(clean(one))) for one in domains],
-            line_states=source.STATES,
-            measured=measured,
-            laws=laws,
-            papers=papers,
-            powers=[] if parts else power_section.of_families(families),
-            all_dtypes=power_section.DTYPES,
-            ledgers=[] if menu else _ledgers(families),
-            judged=judged,
-            figures=paper_section.total(judged),
-            tones=paper_section.TONES,
-            plotly_js=Markup(get_plotlyjs()) if (drawn or laws) and not menu else "",
-        )
+    figures = {"error-noise": plot.figure(report.rows)} if drawn else {}
+    figures |= {f"law-{row.anchor}": memory_plot.of_verdict(row.verdict) for row in measured}
+    figures |= {place.anchor: place.figure for place in papers if place.figure}
+    return frame.page(
+        "page.html",
+        figures,
+        shared=bool(menu),
+        report=report,
+        outcomes=OUTCOMES,
+        labels=LABELS,
+        kappa=plot.KAPPA,
+        menu=menu or {},
+        here=here,
+        parts=parts or {},
+        overview=bool(parts),
+        brief=brief,
+        drawn=len(drawn),
+        most=CARDS if parts else len(report.rows),
+        meanings=MEANINGS,
+        zeros=sum(not row.verdict.error for row in drawn),
+        floor=plot.floor(report.rows),
+        not_finite=sum(row.not_finite and not row.exact for row in report.rows),
+        dtypes=list(GRADIENT_CLAIMS),
+        sourced=[] if parts else _sourced(report),
+        domains=[Markup(domain_plot.of_document(clean(one))) for one in domains],
+        line_states=source.STATES,
+        measured=measured,
+        papers=papers,
+        tables={row.anchor: memory_plot.tables(row.verdict.laws) for row in measured},
+        powers=[] if parts else power_section.of_families(families),
+        all_dtypes=power_section.DTYPES,
+        ledgers=[] if menu else _ledgers(families),
+        judged=judged,
+        printed=paper_section.total(judged),
+        tones=paper_section.TONES,
     )
+
+
+def _sourced(report: Report) -> list[tuple[Row, list[source.Source], source.Covered]]:
+    """The verdicts that say which lines ran, with the files and how much of them was judged."""
+    rows = [row for row in report.rows if row.verdict.lines]
+    return [(row, source.sources(row.verdict), source.Covered.of(row.verdict)) for row in rows]
 
 
 def known_families(report: Report) -> list[str]:
@@ -165,53 +176,16 @@ def _papers(report: Report, menu: Mapping[str, str]) -> str:
     families = known_families(report)
     kept = paper_section.stored(families)
     places = paper_section.places(kept)
-    return (
-        environment()
-        .get_template("papers_page.html")
-        .render(
-            menu=menu,
-            here="papers.html",
-            papers=places,
-            judged=paper_section.judged(kept),
-            ledgers=_ledgers(families),
-            tones=paper_section.TONES,
-            laws={place.anchor: place.figure for place in places if place.figure},
-            script=SCRIPT,
-        )
+    figures = {place.anchor: place.figure for place in places if place.figure}
+    return frame.page(
+        "papers_page.html",
+        figures,
+        shared=True,
+        menu=menu,
+        here="papers.html",
+        papers=places,
+        judged=paper_section.judged(kept),
+        ledgers=_ledgers(families),
+        tones=paper_section.TONES,
+        meanings=MEANINGS,
     )
-
-
-@functools.cache
-def environment() -> jinja2.Environment:
-    """The templates of this folder. They are compiled once, however many pages there are."""
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    made.filters |= {"number": number, "breakable": _breakable, "plain": _plain}
-    made.filters |= {"unique": _unique, "covered": _covered}
-    return made
-
-
-def _breakable(name: str) -> Markup:
-    """An identifier that may wrap after an underscore."""
-    return escape(name).replace("_", Markup("_<wbr>"))
-
-
-def _plain(value: Any) -> str:
-    """A field's value: strings as they are, the rest as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _covered(found: dict[str, Any]) -> str:
-    """Which pairs of (field, value) were tried, in words."""
-    known = {name: found[name] for name in ("tried", "possible", "enough") if name in found}
-    return Coverage(**known, missing=tuple(found["missing"])).sentence()
-
-
-def _unique(values: Iterable[Any]) -> list[Any]:
-    return list(dict.fromkeys(values))

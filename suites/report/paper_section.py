@@ -10,7 +10,8 @@ from gradgate.references import registry
 from gradgate.references.published import Judged, counts
 from gradgate.suites.measuring import paper_results
 from gradgate.suites.report.memory_plot import COLOURS
-from gradgate.suites.report.plot import FONT
+from gradgate.suites.report.plot import FONT, zero_at, zero_line
+from gradgate.suites.report.plot_table import PlotTable
 
 Row = Mapping[str, Any]
 TONES = {
@@ -22,6 +23,8 @@ TONES = {
     "undeclared": "inapplicable",
 }
 """Outcome of a figure -> class of its colour."""
+MOST = 12
+"""Points of a curve that the table beside its plot has."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Place:
         anchor: the id of its plot.
         rows: results that are single figures or have no value.
         figure: the plot of the curves; None if there are none.
+        curves: the numbers of curves that are no rows; None if there are none.
         notes: numbers that came with a curve.
         drawings: results that are text, which is shown unchanged.
         dates: when it was measured.
@@ -42,6 +46,7 @@ class Place:
     anchor: str
     rows: list[Row]
     figure: dict[str, Any] | None
+    curves: PlotTable | None
     notes: dict[str, float]
     drawings: list[Row]
     dates: str
@@ -85,17 +90,34 @@ def place(family: str, name: str, anchor: str, results: Sequence[Row]) -> Place:
             xs.append(row["x"])
             ys.append(row["ours"])
     notes: dict[str, float] = {}
+    drawn: list[tuple[str, list[float], list[float]]] = []
     for curve in curves:
         x = next(values for values in curve.values() if isinstance(values, list))
-        lines |= {key: (x, values) for key, values in list(curve.items())[1:] if isinstance(values, list)}
+        own = {key: (x, values) for key, values in list(curve.items())[1:] if isinstance(values, list)}
+        lines |= own
+        drawn += [(key, *_some(*line)) for key, line in own.items()]
         notes |= {key: value for key, value in curve.items() if isinstance(value, (int, float))}
     figure = _figure(lines, results[0]["unit"], "linear" if curves else "log") if lines else None
     dates = sorted({row["date"] for row in results} - {""}) or [paper_results.NOT_YET]
     told = dates[0] if len(dates) == 1 else f"{dates[0]} … {dates[-1]}"
-    return Place(family, name, anchor, rows, figure, notes, drawings, told)
+    table = PlotTable.of(next(iter(curves[0])), drawn, "{:.4g}".format) if drawn else None
+    return Place(family, name, anchor, rows, figure, table, notes, drawings, told)
+
+
+def _some(xs: Sequence[float], ys: Sequence[float]) -> tuple[list[float], list[float]]:
+    """At most `MOST` known points of a curve, evenly chosen, with both ends."""
+    points = [(x, y) for x, y in zip(xs, ys, strict=False) if x is not None and y is not None]
+    if len(points) > MOST:
+        points = [points[i] for i in sorted({round(i * (len(points) - 1) / (MOST - 1)) for i in range(MOST)})]
+    return [x for x, _ in points], [y for _, y in points]
 
 
 def _figure(lines: Mapping[str, tuple[list[float], list[float]]], unit: str, scale: str) -> dict[str, Any]:
+    values = [y for _, ys in lines.values() for y in ys if y is not None]
+    zeros = scale == "log" and any(value <= 0 for value in values)
+    bottom = zero_at(values)
+    if zeros:
+        lines = {name: (xs, [y if y is None or y > 0 else bottom for y in ys]) for name, (xs, ys) in lines.items()}
     traces = [
         {
             "type": "scatter",
@@ -118,4 +140,6 @@ def _figure(lines: Mapping[str, tuple[list[float], list[float]]], unit: str, sca
         "xaxis": axis,
         "yaxis": axis | {"title": {"text": unit}},
     }
+    if zeros:
+        layout |= zero_line(bottom, "0, drawn here")
     return {"data": traces, "layout": layout}

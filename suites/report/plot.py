@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from gradgate.references.contract import Method
@@ -29,6 +30,16 @@ def floor(rows: list[Row]) -> float:
     """Where a zero is drawn: at least a decade below every number that is not zero."""
     numbers = [x for row in drawable(rows) for x in (row.verdict.error, row.noise) if x]
     return 10.0 ** (math.floor(math.log10(min(numbers))) - 1) if numbers else EMPTY_FLOOR
+
+
+def zero_at(values: Iterable[float]) -> float:
+    """Where a zero is drawn on a logarithmic axis: a decade or more below the smallest number that is not zero.
+
+    >>> zero_at([0, 300, 4000]), zero_at([0])
+    (10.0, 1.0)
+    """
+    positive = [value for value in values if value > 0]
+    return 10.0 ** (math.floor(math.log10(min(positive))) - 1) if positive else 1.0
 
 
 def figure(rows: list[Row]) -> dict[str, Any]:
@@ -58,8 +69,7 @@ def figure(rows: list[Row]) -> dict[str, Any]:
         "yaxis": axis | {"title": {"text": "relative error"}, "range": [math.log10(low), math.log10(high)]},
     }
     if any(not row.verdict.error for row in rows):
-        layout["shapes"] = [_floor_line(bottom)]
-        layout["annotations"] = [_floor_text(bottom)]
+        layout |= zero_line(bottom, "error exactly 0, drawn here")
     return {"data": traces, "layout": layout}
 
 
@@ -92,14 +102,15 @@ def _line(name: str, factor: float, left: float, right: float, dash: str) -> dic
     }
 
 
-def _floor_line(bottom: float) -> dict[str, Any]:
+def zero_line(bottom: float, words: str) -> dict[str, Any]:
+    """The part of a layout that marks where zeros are drawn."""
     ends = {"xref": "paper", "x0": 0, "x1": 1, "y0": bottom, "y1": bottom}
-    return ends | {"type": "line", "layer": "below", "line": {"color": "--faint", "dash": "dot", "width": 1}}
-
-
-def _floor_text(bottom: float) -> dict[str, Any]:
+    line = ends | {"type": "line", "layer": "below", "line": {"color": "--faint", "dash": "dot", "width": 1}}
     place = {"xref": "paper", "x": 1, "xanchor": "right", "y": math.log10(bottom), "yanchor": "bottom", "yshift": 7}
-    return place | {"text": "error exactly 0, drawn here", "showarrow": False, "font": {"color": "--faint"}}
+    return {
+        "shapes": [line],
+        "annotations": [place | {"text": words, "showarrow": False, "font": {"color": "--faint"}}],
+    }
 
 
 def _hover(row: Row) -> str:

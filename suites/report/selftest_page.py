@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from markupsafe import Markup
-from plotly.offline import get_plotlyjs
-
 from gradgate.suites.bugs.mutant import FORMULA
-from gradgate.suites.report import page
+from gradgate.suites.report import columns, frame
 from gradgate.suites.report.memory_plot import COLOURS
 from gradgate.suites.report.model import clean
 from gradgate.suites.report.plot import FONT
+from gradgate.suites.report.plot_table import PlotTable
 from gradgate.suites.selftest import summary, table
 from gradgate.suites.selftest.judging import SUITE
 
@@ -23,30 +21,35 @@ def render(document: dict[str, Any], expected: int) -> str:
     outcomes = document["mutants"]
     tools = [tool for tool in summary.tools(outcomes) if tool.asked]
     bugs = [row for row in outcomes if row["status"] in summary.BUGS]
-    return (
-        page.environment()
-        .get_template("selftest.html")
-        .render(
-            document=document,
-            bugs=bugs,
-            killed=sum(row["status"] == "killed" for row in bugs),
-            faults=[row for row in outcomes if row["status"] in ("survived", "alarm", "undecided")],
-            equivalent=[row for row in outcomes if row["status"] == "equivalent"],
-            status=summary.status(outcomes, expected),
-            groups=summary.groups(outcomes),
-            tools=tools,
-            killers=summary.killers(outcomes),
-            formulas=summary.formulas(outcomes),
-            exact=FORMULA,
-            percent=summary.percent,
-            power=summary.power,
-            found_by=summary.found_by,
-            labels=summary.LABELS,
-            command=table.command,
-            figures={"rates": rates(tools), "planted": planted(outcomes, tools)},
-            plotly_js=Markup(get_plotlyjs()),
-        )
+    figures = {"rates": rates(tools), "planted": planted(outcomes, tools)}
+    return frame.page(
+        "selftest.html",
+        figures,
+        document=document,
+        bugs=bugs,
+        killed=sum(row["status"] == "killed" for row in bugs),
+        faults=[row for row in outcomes if row["status"] in ("survived", "alarm", "undecided")],
+        equivalent=[row for row in outcomes if row["status"] == "equivalent"],
+        status=summary.status(outcomes, expected),
+        groups=summary.groups(outcomes),
+        tools=tools,
+        killers=summary.killers(outcomes),
+        formulas=summary.formulas(outcomes),
+        exact=FORMULA,
+        percent=summary.percent,
+        power=summary.power,
+        found_by=summary.found_by,
+        labels=summary.LABELS,
+        command=table.command,
+        planted=_planted_table(outcomes, tools),
+        meanings={"tools": columns.TOOLS, "groups": columns.GROUPS, "mutants": columns.MUTANTS},
     )
+
+
+def _planted_table(outcomes: Sequence[dict[str, Any]], tools: Sequence[summary.Tool]) -> PlotTable:
+    shares = {tool.label: summary.shares(outcomes, tool.name) for tool in tools}
+    series = [(label, [size for size, _ in points], [share for _, share in points]) for label, points in shares.items()]
+    return PlotTable.of("relative error", series, "{:.0%}".format)
 
 
 def rates(tools: Sequence[summary.Tool]) -> dict[str, Any]:

@@ -69,6 +69,37 @@ class Source:
     missing: str = ""
 
 
+@dataclass(frozen=True)
+class Covered:
+    """How much of a pair was judged.
+
+    Attributes:
+        ran, lines: lines that some problem ran, of all lines of the functions.
+        both, decisions: decisions that went both ways, of all.
+        never: the sides of decisions that no problem took.
+    """
+
+    ran: int
+    lines: int
+    both: int
+    decisions: int
+    never: tuple[str, ...]
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Covered:
+        """What a verdict says of it."""
+        ran = sum(len(_numbers(one.ran)) for one in verdict.lines)
+        never = sum(len(_numbers(one.never)) for one in verdict.lines)
+        found = verdict.decisions
+        sides = tuple(found.get("never", ()))
+        return cls(ran, ran + never, found.get("both", 0), found.get("decisions", 0), sides)
+
+    @property
+    def whole(self) -> bool:
+        """Whether every line ran and every decision went both ways."""
+        return (self.ran, self.both) == (self.lines, self.decisions)
+
+
 def sources(verdict: Verdict) -> list[Source]:
     """The files of a verdict on a pair, as they are on this machine; a file that has changed since is not shown."""
     return [_source(verdict, one) for one in verdict.lines]

@@ -1,4 +1,7 @@
-"""The atlas of claims: a page for each paper, made from its ledger and from the kept results of its figures."""
+"""The atlas of claims: pages for each paper, made from its ledger and from the kept results of its figures.
+
+A paper has a first page with its headlines, and further pages with its statements, by their results, and its figures.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,39 @@ from gradgate.references.contract import Claim, Method
 from gradgate.references.ledger import NOT_YET, NOTE, Entry, Ledger
 from gradgate.references.published import Judged
 from gradgate.suites.measuring import paper_results
-from gradgate.suites.site import drawing
+from gradgate.suites.site import drawing, splitting
 
 Row = Mapping[str, Any]
 TONES = {
-    "upheld": "upheld", "refuted as declared": "finding", "refuted": "finding", "unexplained": "unexpected",
-    "not as declared": "failure", "not measured here": "error", "undeclared": "inapplicable",
-}  # fmt: skip
-"""Verdict -> class of its colour."""
-STANDINGS = {
-    "does not hold": ("Does not hold", "finding"),
-    "differs": ("Differs, not explained", "unexpected"),
-    "holds in part": ("Holds in part", "finding"),
-    "holds": ("Holds", "upheld"),
-    "no number": ("Measured here, without a printed number", "inapplicable"),
-    "not covered": ("Not covered yet", "inapplicable"),
-    "note": ("Background, claims nothing of this paper", "inapplicable"),
-    "not measurable": ("Cannot be measured here", "inapplicable"),
+    "upheld": "upheld",
+    "refuted as declared": "failure",
+    "refuted": "failure",
+    "unexplained": "inapplicable",
+    "not as declared": "inapplicable",
+    "not measured here": "inapplicable",
+    "undeclared": "inapplicable",
 }
-"""The result for a statement -> heading and class of its colour, findings first."""
+"""Verdict of a claim or figure -> class of its colour, that of the state to which it leads."""
+STATES = {
+    "holds": ("Holds", "upheld", "every claim and every printed figure that the statement names is upheld"),
+    "in part": ("Holds in part", "finding", "some of them are upheld, and others are refuted or differ"),
+    "against": ("Does not hold", "failure", "they are refuted, for a reason that was tested"),
+    "open": ("No verdict", "inapplicable", "there is nothing to compare, or nobody knows why ours differs"),
+}
+"""State of a statement -> its name, the class of its colour, and what it means. Nothing else has a colour."""
+STANDINGS = {
+    "does not hold": ("Does not hold", "against"),
+    "holds in part": ("Holds in part", "in part"),
+    "holds": ("Holds", "holds"),
+    "differs": ("Differs, not explained", "open"),
+    "no number": ("Measured here, without a printed number", "open"),
+    "not covered": ("Not covered yet", "open"),
+    "note": ("Background, claims nothing of this paper", "open"),
+    "not measurable": ("Cannot be measured here", "open"),
+}
+"""The result for a statement -> heading and state, findings first."""
+REASON = 40
+"""Words of a reason that an overview shows."""
 INLINE = 8
 """A statement shows up to this many figures; if it has more, it links to the page of figures."""
 HEADLINES = 4
@@ -60,39 +77,53 @@ def standing(entry: Entry, judged: Mapping[str, Judged]) -> str:
     return "holds" if "upheld" in words else "no number"
 
 
+def tone(name: str) -> str:
+    """The class of the colour of a standing: that of its state."""
+    return STATES[STANDINGS[name][1]][1]
+
+
 def write(target: Path) -> list[str]:
     """Write every page of the atlas below `target`/atlas; returns their names."""
     (target / "atlas").mkdir(parents=True, exist_ok=True)
     ledgers = [found for found in map(ledger.of_family, registry.families()) if found.entries]
     kept = {one.family: paper_results.stored(one.family) for one in ledgers}
-    pages = {"atlas/index": overview(ledgers, kept)}
+    pages = {"index": overview(ledgers, kept)}
     for one in ledgers:
-        rows = kept[one.family]
-        pages[f"atlas/{one.family}"] = paper(one, rows)
-        pages[f"atlas/{one.family}_figures"] = figures(one, rows)
+        pages |= paper(one, kept[one.family]) | figures(one, kept[one.family])
     for name, text in pages.items():
-        (target / f"{name}.md").write_text(text, encoding="utf-8")
-    return list(pages)
+        (target / "atlas" / f"{name}.md").write_text(text, encoding="utf-8")
+    return [f"atlas/{name}" for name in pages]
 
 
 def overview(ledgers: Sequence[Ledger], kept: Mapping[str, Sequence[Row]]) -> str:
-    """The page about all papers: what holds, and what does not."""
+    """The page about all papers: what holds, and what does not, with the reason."""
     told = [
         "# What holds, what does not\n",
-        "Five papers propose methods that compute a gradient in less memory. Each page of this atlas takes one paper, "
-        "lists every statement of it that can be measured, and gives the result here. A statement is judged by "
-        "claims of the methods, which `gradgate verify` judges again in every run, or by figures, which are measured "
-        "and compared with the printed ones.\n",
+        "Five papers propose methods that compute a gradient in less memory. This atlas takes every statement of them "
+        "that can be measured, and gives the result here. A statement is judged by claims of the methods, which "
+        "`gradgate verify` judges again in every run, or by figures, which are measured and compared with the printed "
+        "ones.\n",
+        legend(),
     ]
-    standings = {one.family: _standings(one, kept[one.family]) for one in ledgers}
-    told.append("| | " + " | ".join(f"[{one.family}]({one.family}.md)" for one in ledgers) + " |")
-    told.append("|---|" + "---|" * len(ledgers))
-    for name in STANDINGS:
-        told.append(f"| {name} | " + " | ".join(str(standings[one.family].count(name)) for one in ledgers) + " |")
+    told.append("| paper | " + " | ".join(name for name, _, _ in STATES.values()) + " |")
+    told.append("|---|" + "---|" * len(STATES))
+    for one in ledgers:
+        found = [STANDINGS[name][1] for name in _standings(one, kept[one.family])]
+        counts = " | ".join(str(found.count(state)) for state in STATES)
+        told.append(f"| [{text(one.paper)}]({one.family}.md) | {counts} |")
     findings = [_findings(one, kept[one.family]) for one in ledgers]
-    tree = "\n".join(f"{one.family}\n{one.family}_figures" for one in ledgers)
     told += ["", _how(), "## What does not hold, paper by paper\n", *findings]
-    return "\n".join(told) + f"\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
+    return "\n".join(told) + _tree(one.family for one in ledgers)
+
+
+def legend() -> str:
+    """The four states with their colours, as a list."""
+    lines = [f"- {_badge(name, colour)} {meaning}" for name, colour, meaning in STATES.values()]
+    return "\n".join(lines) + "\n"
+
+
+def _tree(names: Iterable[str]) -> str:
+    return "\n```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```\n"
 
 
 def _standings(one: Ledger, rows: Sequence[Row]) -> list[str]:
@@ -101,53 +132,79 @@ def _standings(one: Ledger, rows: Sequence[Row]) -> list[str]:
 
 
 def _findings(one: Ledger, rows: Sequence[Row]) -> str:
-    """The statements of one paper that do not hold, as a section of the overview."""
+    """The statements of one paper that do not hold, each with its reason, as a section of the overview."""
     found = _standings(one, rows)
+    known = {row["key"]: row for row in rows}
     worst = [entry for entry, name in zip(one.entries, found, strict=True) if name == "does not hold"]
     told = [f"\n### {text(one.paper)}\n\n{_bar(found)}"]
-    told += [f"- {text(entry.statement.place)}: “{text(entry.statement.words)}”" for entry in worst]
+    told += [
+        f"- {text(entry.statement.place)}: “{text(entry.statement.words)}” {because(entry, known)}".rstrip()
+        for entry in worst
+    ]
     if not worst:
         told.append("Every statement that has a verdict holds, at least in part.")
     return "\n".join(told) + f"\n\n[All statements, with claims and figures]({one.family}.md)\n"
 
 
+def because(entry: Entry, known: Mapping[str, Row]) -> str:
+    """Why a statement does not hold, as a sentence of at most `REASON` words; "" if no reason is declared."""
+    reasons = [claim.declared_reason for _, claim in entry.claims if claim.expected == "refuted"]
+    reasons += [known[row.key]["reason"] for row in entry.rows if row.key in known]
+    reason = next(filter(None, reasons), "")
+    first = reason.split(". ")[0].split()
+    return sentence(" ".join(first) if len(first) <= REASON else f"{' '.join(first[:REASON])} …")
+
+
 def _how() -> str:
     return (
-        "*Holds*: every claim and every printed figure that the statement names is upheld. *Does not hold*: they are "
-        "refuted, for a reason that was tested. *Differs, not explained*: our figure differs, and we have not "
-        "found out why; it may be our fault or the paper's. *Without a printed number*: the paper only draws a curve, "
-        "or says it in words, so there is no number to compare ours with.\n\n"
+        "*No verdict* has five causes, and each has its own heading: our figure differs, and we have not found out "
+        "why, so it may be our fault or the paper's; the paper draws a curve or says it in words, so there is no "
+        "number; it is not covered yet; it is background; it cannot be measured here.\n\n"
         "`gradgate list --paper` prints all of this, `gradgate paper --kept` judges every figure again from kept "
         "results, and `gradgate paper --family F --again` measures a paper again.\n"
     )
 
 
 def _bar(found: Sequence[str]) -> str:
-    parts = {STANDINGS[name][0]: (found.count(name), STANDINGS[name][1]) for name in STANDINGS if name in found}
+    states = [STANDINGS[name][1] for name in found]
+    parts = {name: (states.count(state), colour) for state, (name, colour, _) in STATES.items() if state in states}
     said = "; ".join(f"{name.lower()}: {n}" for name, (n, _) in parts.items())
     return f"{raw(drawing.bar(parts, said))}\n{len(found)} statements: {said}.\n"
 
 
-def paper(one: Ledger, rows: Sequence[Row]) -> str:
-    """The page of one paper: its statements by their results, findings first."""
+def paper(one: Ledger, rows: Sequence[Row]) -> dict[str, str]:
+    """The pages of one paper, name -> text: its headlines, and then its statements by their results, findings first."""
     judged = paper_results.judged(rows)
     known = {row["key"]: row for row in rows}
     found = [(entry, standing(entry, judged)) for entry in one.entries]
+    places = _places(one, rows)
+    pages: dict[str, str] = {}
+    lines = ["## Every statement\n", "| result | statements | pages |", "|---|---|---|"]
+    for name, (heading, _) in STANDINGS.items():
+        pieces = [_statement(one.family, entry, judged, known, places) for entry, which in found if which == name]
+        chunks = splitting.parts(pieces)
+        links = []
+        for number, chunk in enumerate(chunks, 1):
+            file = f"{one.family}_{name.replace(' ', '_')}" + (f"_{number}" if number > 1 else "")
+            title = f"{heading}: {text(one.paper)}" + (f", part {number} of {len(chunks)}" if len(chunks) > 1 else "")
+            links.append(f"[{'read' if len(chunks) == 1 else number}]({file}.md)")
+            around = f"[The paper]({one.family}.md) · [its figures]({one.family}_figures.md)\n"
+            pages[file] = "\n".join((f"# {title}\n", around, *chunk))
+        if pieces:
+            lines.append(f"| {_badge(heading, tone(name))} | {len(pieces)} | {' '.join(links)} |")
     told = [
         f"# {text(one.paper)}\n",
-        _headlines(found, judged, known),
         f"{_bar([name for _, name in found])}",
+        legend(),
+        _headlines(found, judged, known),
+        "\n".join(lines) + "\n",
         f"The class is [{one.family}](../reference/{one.family}.md); every figure is on [its page of figures]"
         f"({one.family}_figures.md). Quotes are parts of the paper's sentences.\n",
         f"```console\n$ gradgate list --paper --family {one.family}\n$ gradgate verify --family {one.family}\n"
         f"$ gradgate paper --family {one.family} --kept\n```\n",
+        _tree((*pages, f"{one.family}_figures")),
     ]
-    for name, (heading, tone) in STANDINGS.items():
-        entries = [entry for entry, which in found if which == name]
-        if entries:
-            told.append(f"## {heading}\n")
-            told += [_statement(one.family, entry, judged, known, tone) for entry in entries]
-    return "\n".join(told)
+    return {one.family: "\n".join(told)} | pages
 
 
 def _headlines(found: Sequence[tuple[Entry, str]], judged: Mapping[str, Judged], known: Mapping[str, Row]) -> str:
@@ -159,13 +216,13 @@ def _headlines(found: Sequence[tuple[Entry, str]], judged: Mapping[str, Judged],
     for entry, name in found:
         if not entry.statement.place.startswith("Abstract") or name in ("note", "not measurable"):
             continue
-        heading, tone = STANDINGS[name]
+        heading = STANDINGS[name][0]
         settings = [
             *(_in_words(row) for row in _printed_first(entry, known)),
             *dict.fromkeys(_promise(method, claim) for method, claim in entry.claims),
         ]
         more = f"<br>and {len(settings) - HEADLINES} more below" if len(settings) > HEADLINES else ""
-        result = f'<span class="badge {tone}">{html.escape(heading)}</span>'
+        result = _badge(heading, tone(name))
         shown = "<br>".join(map(text, settings[:HEADLINES]))
         told.append(f"| “{text(entry.statement.words)}” | {result} | {shown}{more} |")
     return "\n".join(told) + "\n" if len(told) > 3 else ""
@@ -194,18 +251,18 @@ def _promise(method: Method, claim: Claim) -> str:
 
 
 def _statement(
-    family: str, entry: Entry, judged: Mapping[str, Judged], known: Mapping[str, Row], tone: str
-) -> str:  # fmt: skip
+    family: str, entry: Entry, judged: Mapping[str, Judged], known: Mapping[str, Row], places: Mapping[str, str]
+) -> str:
     said = entry.statement
     told = [f"**{text(said.place)}**: “{text(said.words)}”\n"]
     if entry.claims:
         told += _claims(family, entry.claims)
     if rows := [known[row.key] for row in entry.rows if row.key in known]:
-        told += _figures(family, entry, rows, judged)
+        told += _figures(family, entry, rows, judged, places)
     if said.reason:
         told.append(f"{sentence(said.reason.removeprefix(NOT_YET).removeprefix(NOTE))}\n")
     body = "\n".join(told)
-    return f":::{{container}} statement {tone}\n\n{body}\n:::\n"
+    return f":::{{container}} statement {tone(standing(entry, judged))}\n\n{body}\n:::\n"
 
 
 def _claims(family: str, claims: Sequence[tuple[Method, Claim]]) -> list[str]:
@@ -233,14 +290,16 @@ def _claims(family: str, claims: Sequence[tuple[Method, Claim]]) -> list[str]:
     return ["\n".join(lines) + "\n"]
 
 
-def _figures(family: str, entry: Entry, rows: Sequence[Row], judged: Mapping[str, Judged]) -> list[str]:
+def _figures(
+    family: str, entry: Entry, rows: Sequence[Row], judged: Mapping[str, Judged], places: Mapping[str, str]
+) -> list[str]:
     """The figures of a statement: their verdict and a link, and a plot and a table if they are few."""
     place = rows[0]["place"]
     command = f"`gradgate paper --family {family} --place '{place}'`" if len({r["place"] for r in rows}) == 1 else ""
     verdict = entry.verdict(judged)
     printed = [row for row in rows if row["outcome"]]
     many = f"{len(rows)} {'figure' if len(rows) == 1 else 'figures'}, {verdict}"
-    told = [f"[{text(many)}]({family}_figures.md#{anchor(family, place)}). {command}\n"]
+    told = [f"[{text(many)}]({places[place]}.md#{anchor(family, place)}). {command}\n"]
     if 0 < len(printed) <= INLINE:
         told.append(table(printed))
         told.append(ratio_plot(printed))
@@ -253,25 +312,55 @@ def _reasons(rows: Iterable[Row]) -> list[Row]:
     return list({row["reason"]: row for row in rows if row["reason"]}.values())
 
 
-def figures(one: Ledger, rows: Sequence[Row]) -> str:
-    """The page of a paper's figures, place by place."""
-    told = [
-        f"# Figures: {text(one.paper)}\n",
-        f"What the paper printed, and what was measured here. The statements that they belong to are on [the page of "
-        f"the paper]({one.family}.md). A plot shows measured over printed: 1 is agreement.\n",
-    ]
-    for place in dict.fromkeys(row["place"] for row in rows):
-        own = [row for row in rows if row["place"] == place]
-        told.append(f"({anchor(one.family, place)})=\n## {text(place)}\n")
-        dates = sorted({row["date"] for row in own if row["date"]})
-        if dates:
-            told.append(f"Measured {dates[0] if dates[0] == dates[-1] else f'{dates[0]} to {dates[-1]}'}. "
-                        f"`gradgate paper --family {one.family} --place '{place}'`\n")  # fmt: skip
-        told.append(ratio_plot([row for row in own if row["outcome"]]))
-        told += [curve_plot(row) for row in own if isinstance(row["ours"], dict)]
-        told.append(series_plot([row for row in own if not row["outcome"]], place))
-        told.append(table([row for row in own if not isinstance(row["ours"], (dict, str))]))
-        told += [f"{text(row['series'])}: {sentence(row['reason'])}\n" for row in _reasons(own)]
+def figures(one: Ledger, rows: Sequence[Row]) -> dict[str, str]:
+    """The pages of a paper's figures, name -> text; the first has the places in order and links to all."""
+    places = _places(one, rows)
+    pages: dict[str, list[str]] = {}
+    for place, name in places.items():
+        pages.setdefault(name, []).append(_place(one.family, place, rows))
+    first = f"{one.family}_figures"
+    made = {}
+    for number, (name, pieces) in enumerate(pages.items(), 1):
+        title = f"# Figures: {text(one.paper)}" + (f", part {number} of {len(pages)}" if len(pages) > 1 else "")
+        lead = [
+            f"{title}\n",
+            "What the paper printed, and what was measured here. The statements that they belong to are on [the page "
+            f"of the paper]({one.family}.md). A plot shows measured over printed: 1 is agreement.\n",
+        ]
+        if number == 1 and len(pages) > 1:
+            links = [f"[{text(place)}]({file}.md#{anchor(one.family, place)})" for place, file in places.items()]
+            lead.append(f"{' · '.join(links)}\n")
+        further = [_tree([file for file in pages if file != first])] if number == 1 and len(pages) > 1 else []
+        made[name] = "\n".join((*lead, *pieces, *further))
+    return made or {first: f"# Figures: {text(one.paper)}\n\nNo figure of this paper is listed.\n"}
+
+
+def _places(one: Ledger, rows: Sequence[Row]) -> dict[str, str]:
+    """Place of a paper's figures -> the name of the page that has it."""
+    names = list(dict.fromkeys(row["place"] for row in rows))
+    pieces = {_place(one.family, name, rows): name for name in names}
+    found: dict[str, str] = {}
+    for number, part in enumerate(splitting.parts(list(pieces)), 1):
+        file = f"{one.family}_figures" + (f"_{number}" if number > 1 else "")
+        found |= {pieces[piece]: file for piece in part}
+    return found
+
+
+def _place(family: str, place: str, rows: Sequence[Row]) -> str:
+    """The figures of one place of a paper: plots, numbers, and why they differ."""
+    own = [row for row in rows if row["place"] == place]
+    told = [f"({anchor(family, place)})=\n## {text(place)}\n"]
+    dates = sorted({row["date"] for row in own if row["date"]})
+    if dates:
+        told.append(
+            f"Measured {dates[0] if dates[0] == dates[-1] else f'{dates[0]} to {dates[-1]}'}. "
+            f"`gradgate paper --family {family} --place '{place}'`\n"
+        )
+    told.append(ratio_plot([row for row in own if row["outcome"]]))
+    told += [curve_plot(row) for row in own if isinstance(row["ours"], dict)]
+    told.append(series_plot([row for row in own if not row["outcome"]], place))
+    told.append(table([row for row in own if not isinstance(row["ours"], (dict, str))]))
+    told += [f"{text(row['series'])}: {sentence(row['reason'])}\n" for row in _reasons(own)]
     return "\n".join(told)
 
 
@@ -334,7 +423,11 @@ def is_number(value: Any) -> bool:
 
 def badge(verdict: str) -> str:
     """A verdict in its colour."""
-    return f'<span class="badge {TONES.get(verdict, "inapplicable")}">{html.escape(verdict)}</span>'
+    return _badge(verdict, TONES.get(verdict, "inapplicable"))
+
+
+def _badge(words: str, colour: str) -> str:
+    return f'<span class="badge {colour}">{html.escape(words)}</span>'
 
 
 def raw(drawn: str) -> str:
@@ -348,9 +441,14 @@ def anchor(family: str, place: str) -> str:
 
 
 def sentence(words: str) -> str:
-    """A reason as a sentence: a capital letter, and a full stop."""
+    """A reason as a sentence: a full stop, and a capital letter unless it begins with code."""
     words = words.strip()
-    return text(f"{words[:1].upper()}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}") if words else ""
+    if not words:
+        return ""
+    first = words.partition(" ")[0]
+    code = any(sign in "_=()[]." or sign.isdigit() for sign in first[:-1])
+    start = words[0] if code else words[0].upper()
+    return text(f"{start}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}")
 
 
 def text(words: str) -> str:

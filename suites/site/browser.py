@@ -36,6 +36,10 @@ FLAGS = (
 )  # fmt: skip
 NARROW = 400
 """Width in pixels of the narrowest screen on which every page must be readable."""
+WIDTHS = (NARROW, 800, 1200)
+"""Widths at which every page is opened: a phone, a tablet, a desk."""
+SEARCH = "search.html?q=gradient"
+"""A question that the search of the site must answer."""
 SLOW = 30
 """Seconds to wait for an answer from the browser."""
 MEASURED = """(() => {
@@ -43,7 +47,7 @@ MEASURED = """(() => {
   return JSON.stringify({
     width: document.documentElement.scrollWidth, milliseconds: Math.round(page.loadEventEnd),
     bytes: page.transferSize + all.reduce((sum, one) => sum + one.transferSize, 0),
-    reachable: document.querySelectorAll("a[href], button, input, summary").length,
+    reachable: document.querySelectorAll("a[href], button, input, summary, [tabindex='0']").length,
     found: document.querySelectorAll("ul.search li").length,
   });
 })()"""
@@ -260,24 +264,36 @@ async def _port(file: Path) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Open every page; returns 0, or 1 if a page has errors or is too wide, or 3 for wrong usage."""
+    """Open every page at each width; returns 0, or 1 if a page has errors, is too wide, or the search finds nothing.
+
+    Wrong usage is 3.
+    """
     parser = argparse.ArgumentParser(description="Open every page of a built site in Chromium.")
     parser.add_argument("--site", type=Path, default=Path("site"), help="its folder (default: site/)")
-    parser.add_argument("--width", type=int, default=NARROW, help=f"width of the screen in pixels (default {NARROW})")
-    parser.add_argument("--shots", type=Path, help="folder for a screenshot of each page")
+    shown = ",".join(map(str, WIDTHS))
+    widths = f"widths of the screen in pixels (default {shown})"
+    parser.add_argument("--width", default=shown, metavar="N[,N…]", help=widths)
+    parser.add_argument("--shots", type=Path, help="folder for a screenshot of each page at each width")
     chosen = parser.parse_args(arguments)
     paths = [path.relative_to(chosen.site).as_posix() for path in checking.pages(chosen.site)]
+    paths += [SEARCH] if "search.html" in paths else []
+    wrong: list[str] = []
+    opened: list[Opened] = []
     try:
-        opened = open_all(chosen.site, paths, chosen.width, chosen.shots)
-    except UsageError as error:
+        for width in map(int, chosen.width.split(",")):
+            shots = chosen.shots / str(width) if chosen.shots else None
+            found = open_all(chosen.site, paths, width, shots)
+            wrong += [f"{page.path}: {complaint}" for page in found for complaint in page.complaints]
+            wrong += [f"{page.path} is {page.width} pixels wide, not {width}" for page in found if page.width > width]
+            wrong += [f"{page.path} finds nothing" for page in found if page.path == SEARCH and not page.found]
+            opened += found
+    except (UsageError, ValueError) as error:
         print(f"site: {error}", file=sys.stderr)
         return 3
-    wrong = [f"{page.path}: {complaint}" for page in opened for complaint in page.complaints]
-    wrong += [f"{page.path} is {page.width} pixels wide" for page in opened if page.width > chosen.width]
-    for line in wrong:
+    for line in dict.fromkeys(wrong):
         print(line, file=sys.stderr)
     slowest = max(opened, key=lambda page: page.milliseconds)
-    print(f"{len(opened)} pages opened; the slowest, {slowest.path}, took {slowest.milliseconds} ms")
+    print(f"{len(paths)} pages opened at {chosen.width} pixels; {slowest.path} took longest, {slowest.milliseconds} ms")
     return 1 if wrong else 0
 
 

@@ -41,7 +41,8 @@ def assemble(target: Path, out: Path) -> list[str]:
     pages = guide.copy(target)
     pages += reference.write(target) + atlas.write(target) + releases.write(target)
     (target / "published.md").write_text(published(out), encoding="utf-8")
-    (target / "examples.md").write_text(guide.gallery(), encoding="utf-8")
+    for name, text in guide.gallery().items():
+        (target / f"{name}.md").write_text(text, encoding="utf-8")
     pages += ["published", "examples", *libraries.write(target)]
     if forgotten := navigation.missing(pages):
         raise UsageError(f"the navigation lacks {', '.join(forgotten)}: name them in suites/site/navigation.py")
@@ -52,7 +53,7 @@ def assemble(target: Path, out: Path) -> list[str]:
     index.write_text(index.read_text(encoding="utf-8") + "\n" + navigation.toctrees(pages), encoding="utf-8")
     (target / "_static").mkdir(exist_ok=True)
     shutil.copy(HERE / "conf.py", target / "conf.py")
-    for name in ("site.css", "icon.svg"):
+    for name in ("site.css", "site.js", "icon.svg"):
         shutil.copy(HERE / name, target / "_static" / name)
     return pages
 

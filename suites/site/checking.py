@@ -1,4 +1,4 @@
-"""What is wrong with a built site: broken links, pages that are too large, files loaded from other servers."""
+"""What is wrong with a built site: broken links, pages too large or too long, files loaded from other servers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,19 @@ FIRST = 200_000
 """Bytes that the first page may take with all that it loads."""
 PAGE = 1_000_000
 """Bytes that any page may have."""
-NOT_OURS = ("history",)
+WORDS = 3_000
+"""Words that a page may have."""
+LONG = {
+    "changelog.html": "a list of single entries, which nobody reads from end to end",
+    "kernels.html": "one walk through a kernel; its parts use each other's files",
+}
+"""Page that may have more words -> why."""
+NOT_OURS = ("history", "results")
 """Folders that other programs make; their pages are not checked."""
+
+
+COUNTED = ("article", "script", "style", "svg", "nav")
+"""Tags that begin or interrupt what is counted in words."""
 
 
 class Page(HTMLParser):
@@ -21,6 +32,7 @@ class Page(HTMLParser):
         links: the targets of ``a`` tags.
         loads: what the browser fetches by itself: scripts, styles, pictures, icons.
         ids: the possible targets of ``#…``.
+        words: how many words its article has; drawings, scripts and signs without a letter or digit are none.
     """
 
     def __init__(self, text: str) -> None:
@@ -28,11 +40,15 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.loads: list[str] = []
         self.ids: set[str] = set()
+        self.words = 0
+        self._inside: list[str] = []
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Collect the links, loaded files and ids of a tag."""
         given = {name: value or "" for name, value in attrs}
+        if tag in COUNTED:
+            self._inside.append(tag)
         self.ids |= {given[name] for name in ("id", "name") if name in given}
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
@@ -40,6 +56,16 @@ class Page(HTMLParser):
             self.loads.append(given["src"])
         elif tag == "link" and set(given.get("rel", "").split()) & {"stylesheet", "icon", "preload"}:
             self.loads.append(given["href"])
+
+    def handle_endtag(self, tag: str) -> None:
+        """Leave an article or what is no text of it."""
+        if tag in self._inside:
+            self._inside.remove(tag)
+
+    def handle_data(self, data: str) -> None:
+        """Count the words of the article."""
+        if self._inside == ["article"]:
+            self.words += sum(any(map(str.isalnum, word)) for word in data.split())
 
 
 def pages(site: Path) -> dict[Path, Page]:
@@ -92,7 +118,10 @@ def _sizes(site: Path, found: dict[Path, Page]) -> list[str]:
     first = site / "index.html"
     if first in found and (n := weight(site, first, found[first])) > FIRST:
         wrong.append(f"index.html takes {n:,} bytes with what it loads; legal are {FIRST:,}")
-    for path in found:
+    for path, page in found.items():
+        name = path.relative_to(site).as_posix()
+        if page.words > WORDS and name not in LONG:
+            wrong.append(f"{name} has {page.words:,} words; legal are {WORDS:,}: split it")
         if (n := path.stat().st_size) > PAGE:
             wrong.append(f"{path.relative_to(site)} has {n:,} bytes; legal are {PAGE:,}")
     return wrong

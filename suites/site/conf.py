@@ -28,6 +28,7 @@ html_static_path = ["_static"]
 html_extra_path = ["extra"]
 html_extra_path = ["extra"]  # feeds and JSON, copied as they are
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_show_sourcelink = False
 html_copy_source = False
 html_show_sphinx = False

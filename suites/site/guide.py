@@ -36,18 +36,23 @@ def copy(target: Path) -> list[str]:
     return names
 
 
-def gallery() -> str:
-    """The examples as one page: the docstring and the whole text of each."""
+def gallery() -> dict[str, str]:
+    """The pages of the examples: a list, and one for each with its docstring and its whole text."""
     told = [
         "# Examples\n",
         "Files of pairs to start from. `gradgate verify suites/guide/examples/NAME.py` judges one, in a checkout.\n",
+        "| example | what it shows |\n|---|---|",
     ]
+    pages = {}
     for path in sorted((FOLDER / "examples").glob("*.py")):
         text = path.read_text(encoding="utf-8")
         if path.name != "__init__.py" and (said := ast.get_docstring(ast.parse(text))):
             block = f"```{{literalinclude}} examples/{path.name}\n:language: python\n```\n"
-            told.append(f"## {path.stem}\n\n{said}\n\n{block}")
-    return "\n".join(told)
+            pages[f"example_{path.stem}"] = f"# {path.stem}\n\n{said}\n\n{block}"
+            first = " ".join(said.partition("\n\n")[0].split())
+            told.append(f"| [{path.stem}](example_{path.stem}.md) | {first} |")
+    tree = "\n".join(pages)
+    return {"examples": "\n".join(told) + f"\n\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"} | pages
 
 
 def readable(text: str) -> str:

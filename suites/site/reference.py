@@ -22,31 +22,53 @@ PUBLIC = ("gradgate", "gradgate.in_jax", "gradgate.in_torch")
 def write(target: Path) -> list[str]:
     """Write all pages of the reference below `target`/reference; returns their names."""
     (target / "reference").mkdir(parents=True, exist_ok=True)
-    pages = {
+    pages: dict[str, str] = {
         "reference/index": api(),
         "reference/commands": commands(),
         "reference/classes": classes(),
         "reference/calibration": calibration(),
-        **{f"reference/{name}": family(name) for name in registry.families()},
     }
+    for module in PUBLIC:
+        pages |= {f"reference/{name}": page for name, page in names(module).items()}
+    for one in registry.families():
+        pages |= {f"reference/{name}": page for name, page in family(one).items()}
     for name, text in pages.items():
         (target / f"{name}.md").write_text(text, encoding="utf-8")
     return list(pages)
 
 
 def api() -> str:
-    """What the public modules export, from their docstrings."""
+    """What the public modules export: a table for each, whose names lead to their pages."""
     told = [
         "# The Python module\n\nWhat is listed here is documented and stable. Everything else may change.\n",
     ]
+    tree = []
     for name in PUBLIC:
         module = importlib.import_module(name)
-        found = [entry for entry in sorted(module.__all__) if not entry.startswith("__")]
         told.append(f"## {name}\n\n{inspect.getdoc(module)}\n")
+        found = exported(name)
         if not found:
             told.append("It exports no names yet.\n")
-        told += [documented(f"{name}.{entry}", getattr(module, entry)) for entry in found]
-    return "\n".join(told)
+            continue
+        told.append("| name | what it is |\n|---|---|")
+        for entry in found:
+            said = (inspect.getdoc(getattr(module, entry)) or "").partition("\n\n")[0]
+            told.append(f"| [{entry}]({name}.{entry}.md) | {_cell(said)} |")
+            tree.append(f"{name}.{entry}")
+        told.append("")
+    return "\n".join(told) + "\n```{toctree}\n:hidden:\n\n" + "\n".join(tree) + "\n```\n"
+
+
+def exported(name: str) -> list[str]:
+    """The public names of a module."""
+    module = importlib.import_module(name)
+    return [entry for entry in sorted(module.__all__) if not entry.startswith("__")]
+
+
+def names(module: str) -> dict[str, str]:
+    """A page for each public name of a module, by the page's name."""
+    found = importlib.import_module(module)
+    return {f"{module}.{name}": documented(f"{module}.{name}", getattr(found, name)) for name in exported(module)}
 
 
 def documented(name: str, thing: object) -> str:
@@ -54,7 +76,7 @@ def documented(name: str, thing: object) -> str:
     place = f"{thing.__module__}.{thing.__qualname__}" if hasattr(thing, "__qualname__") else name
     kind = "autoexception" if _is_error(thing) else "autoclass" if inspect.isclass(thing) else "autofunction"
     members = "   :members:\n" if kind == "autoclass" else ""
-    return f"### {name}\n\n```{{eval-rst}}\n.. {kind}:: {place}\n{members}```\n"
+    return f"# {name}\n\n[All names](index.md)\n\n```{{eval-rst}}\n.. {kind}:: {place}\n{members}```\n"
 
 
 def _is_error(thing: object) -> bool:
@@ -124,21 +146,30 @@ def classes() -> str:
     return "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"
 
 
-def family(name: str) -> str:
-    """Every method of a class: its docstring, options and claims."""
+def family(name: str) -> dict[str, str]:
+    """The pages of a class: its methods, and one for each with its docstring, options and claims."""
     declared = registry.families()[name]
     told = [
         f"# The class {name}\n\n{declared.paper}. The results for the paper's statements are in [the atlas](../atlas/"
-        f"{name}.md).\n\nThe claims below are declared. `gradgate verify --family {name}` judges them, and fails if "
-        "one is not as declared.\n",
+        f"{name}.md).\n\nThe claims of a method are declared. `gradgate verify --family {name}` judges them, and fails "
+        "if one is not as declared.\n",
+        "| method | frameworks | claims |\n|---|---|---|",
     ]
+    pages = {}
     for method in dict.fromkeys(one.name for one in declared.methods):
-        told.append(_method(name, method, [one for one in declared.methods if one.name == method]))
-    return "\n".join(told)
+        rows = [one for one in declared.methods if one.name == method]
+        pages[f"{name}.{method}"] = _method(name, method, rows)
+        frameworks = ", ".join(row.framework for row in rows)
+        told.append(f"| [{_cell(method)}]({name}.{method}.md) | {frameworks} | {len(_claims(rows))} |")
+    tree = "\n".join(pages)
+    return {name: "\n".join(told) + f"\n\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"} | pages
 
 
 def _method(family_name: str, name: str, rows: Sequence[Method]) -> str:
-    told = [f"## {name}\n\nFrameworks: {', '.join(row.framework for row in rows)}.\n"]
+    told = [
+        f"# {_cell(name)}\n\nA method of the class [{family_name}]({family_name}.md). Frameworks: "
+        f"{', '.join(row.framework for row in rows)}.\n"
+    ]
     if options := {option.name: option.legal for row in rows for option in row.options}:
         told.append("| option | legal values |\n|---|---|")
         told.append("\n".join(f"| `{option}` | {_cell(legal)} |" for option, legal in options.items()) + "\n")

@@ -19,7 +19,8 @@ from gradgate.references.registry import spec_class
 from gradgate.suites import cli
 from gradgate.suites.judging.run import Run
 from gradgate.suites.workers.supervisor import Limits, Supervisor
-from gradgate.suites.workers.worker import collect_rarely, environment
+from gradgate.suites.workers.variables import environment
+from gradgate.suites.workers.worker import collect_rarely
 
 # This runs before any test imports JAX: several devices on the CPU, a quick compiler and XLA's cache, as in a worker.
 os.environ.update(environment())

@@ -23,7 +23,7 @@ from gradgate.suites.watching import folders
 from gradgate.suites.watching.results import CLAIMS, HAZARDS, MOST_JUDGED, Explained, Judged, Seen, by_rule
 from gradgate.suites.watching.writing import Written
 from gradgate.suites.workers.supervisor import Limits, Supervisor
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 TELLING = ("tree", "gradient_exact")
 """Claims that are judged first. If one is refuted, the others are not judged."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gradgate.suites.workers.posix import need_processes
-from gradgate.suites.workers.worker import PIPE_CLOSED, environment
+from gradgate.suites.workers.variables import PIPE_CLOSED, environment
 
 ENDING = 10.0
 """Seconds within which a worker that has closed its pipe has to end."""

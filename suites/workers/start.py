@@ -18,7 +18,7 @@ if __name__ == "__main__":
 
         if not landlock.enter(os.environ[WALL].split(os.pathsep)):
             sys.exit("no wall can be put up here, though one was a moment ago")
-    from gradgate.suites.workers import worker
+    from gradgate.suites.workers import variables, worker
 
-    recorder.constants = frozenset(worker.environment())
+    recorder.constants = frozenset(variables.environment())
     worker.run(sys.argv[1:])

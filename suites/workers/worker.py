@@ -26,60 +26,19 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TextIO
 
-import platformdirs
-
 from gradgate.hw_profiles import recording
-from gradgate.suites.pairs.devices import ENVIRONMENT, elsewhere
-
-HOST_DEVICES = 4
-"""Number of CPU devices of JAX, so that methods over several devices can run."""
-
-XLA_FLAGS = (
-    "--xla_cpu_multi_thread_eigen=false",
-    # Hundreds of small programs are compiled, and each runs a few times. These two make compiling three times cheaper.
-    "--xla_backend_optimization_level=0",
-    "--xla_cpu_use_fusion_emitters=false",
-    # This takes another quarter off: each program is given to LLVM in one piece, not in parts for many threads.
-    "--xla_cpu_parallel_codegen_split_count=1",
-    # XLA may leave out a rounding to bfloat16 between two operations, in one program and not in another. A method that
-    # computes a number twice and subtracts would then get different digits.
-    "--xla_allow_excess_precision=false",
-)
+from gradgate.suites.pairs.devices import elsewhere
+from gradgate.suites.workers.variables import PIPE_CLOSED
 
 COLLECTION = (50_000, 10, 10)
 """Thresholds of the garbage collector. Tracing makes many small objects, and collecting them at Python's own thresholds
 takes a sixth of the time of a claim in JAX."""
 
-PIPE_CLOSED = 74  # EX_IOERR, which os does not have on every system
-"""Exit status of a worker whose answering pipe is closed."""
 MAPPINGS = 30_000
 """Number of memory mappings above which compiled programs are dropped. Linux allows a process 65,530. Each XLA program
 on the CPU takes one to three hundred, and compiling past the limit is a segmentation fault."""
 RESIDENT = 4 * 2**30
 """Bytes of resident memory above which they are dropped, too, if nothing else is said."""
-
-
-def environment(device: str = "") -> dict[str, str]:
-    """What has to be in the environment before JAX or PyTorch is imported.
-
-    Args:
-        device: the device of the pairs that the process is for (`gradgate.suites.pairs.devices`); "" for all others.
-
-    There is one thread per worker: two workers share two cores, and a sum over threads could depend on their number.
-    """
-    return {
-        "JAX_PLATFORMS": "cpu",
-        "JAX_NUM_CPU_DEVICES": str(HOST_DEVICES),
-        "JAX_COMPILATION_CACHE_DIR": os.path.join(platformdirs.user_cache_dir("gradgate"), "xla"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        "XLA_FLAGS": " ".join(filter(None, [os.environ.get("XLA_FLAGS"), *XLA_FLAGS])),
-        "OMP_NUM_THREADS": "1",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "PYTHONHASHSEED": "0",
-        "PYTHONFAULTHANDLER": "1",
-        **ENVIRONMENT[device],
-    }
 
 
 def main(receive: TextIO, send: Callable[[dict[str, Any]], None]) -> None:

@@ -14,7 +14,7 @@ from gradgate.suites.calibration import power
 from gradgate.suites.calibration.pairs import alarms
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 BAR = {"float64": 1e-11, "float32": 3e-5}
 """Dtype -> the planted error that must be refuted in every leaf."""

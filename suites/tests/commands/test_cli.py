@@ -401,6 +401,7 @@ def test_a_report_is_written_beside_the_verdicts_that_verify_wrote(
         "verdicts.json",
         "junit.xml",
         "failures.sarif",
+        "plotly.min.js",
     }
     assert "index.html" in ran.err
 

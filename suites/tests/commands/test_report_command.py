@@ -14,7 +14,7 @@ pytest.importorskip("plotly")
 
 from gradgate.suites.tests.commands.test_hostile_inputs import ALARMS, DOCUMENTS, OTHERS, VERDICTS, all_files
 
-PAGE = {"index.html", "junit.xml", "failures.sarif", "verdicts.json"}
+PAGE = {"index.html", "junit.xml", "failures.sarif", "verdicts.json", "plotly.min.js"}
 
 
 @pytest.mark.parametrize("status", DOCUMENTS)

@@ -98,8 +98,8 @@ def test_there_is_a_page_a_badge_and_json_for_each_library(tmp_path: Path) -> No
     table = (target / "libraries.md").read_text()
     assert "1 of 2 libraries judged on 30 problems" in table
     assert "pip failed: &lt;oh&gt;" in table
-    assert '<span class="badge finding">crashes: 1</span>' in table
-    assert "<td>0.25</td>" in table, "10 of 40 bytes"
+    assert '<span class="badge failure">crashes</span>' in table
+    assert ">0.25</td>" in table, "10 of 40 bytes"
     told = (target / "libraries" / "thing.md").read_text()
     assert "It divides by a\\_b\\_c." in told
     assert "wrong &lt;b&gt;value&lt;/b&gt;" in told
@@ -177,3 +177,27 @@ def test_the_kept_rows_are_printed_as_a_table(tmp_path: Path, capsys: Any) -> No
     assert "| `thing` | a-thing 1.0 | jax | 1 | 130 | 3 | 1 | 0 | 0 | 1 | 3 |" in told
     assert "| `broken` | a-thing 1.0 | jax | not installed |" in told
     assert "2 libraries, 1 of them on more than 100 problems; 130 problems, 1 findings (2026-11-23)" in told
+
+
+def test_libraries_are_listed_by_what_was_found_and_findings_are_in_words(tmp_path: Path) -> None:
+    def found(name: str, *kinds: str) -> dict[str, Any]:
+        made = row(name)
+        [finding] = made["findings"][:1]
+        return made | {"findings": [finding | {"kind": kind, "cause": f"{name} is off. More."} for kind in kinds]}
+
+    slow, grave = "loses digits", "wrong gradient"
+    rows = [found("clean"), row("broken", **BROKEN), found("digits", slow), found("two", grave, grave, slow, slow)]
+    assert [one["name"] for one in sorted([*rows, found("one", grave)], key=page.gravity)] == [
+        "two", "one", "digits", "clean", "broken",
+    ]  # fmt: skip
+    shown = page.overview(rows)
+    order = [shown.index(f"libraries/{name}.html") for name in ("two", "digits", "clean", "broken")]
+    assert order == sorted(order)
+    assert '<span class="badge failure">wrong gradient</span> two is off.</li>' in shown
+    assert "and 1 more</a>" in shown
+    assert "nothing: every claim is upheld or inapplicable" in shown
+
+
+def test_the_first_sentence_of_a_cause_keeps_what_follows_from_it() -> None:
+    assert page.first_sentence("It copies x; so y is wrong. More.") == "It copies x; so y is wrong."
+    assert page.first_sentence("a " * 50 + "; " + "b " * 9) == "a " * 49 + "a."

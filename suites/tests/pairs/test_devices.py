@@ -15,7 +15,7 @@ from gradgate.suites.judging.run import Run
 from gradgate.suites.pairs import devices, triton_interpreter
 from gradgate.suites.tests.pairs.verdicts import judged
 from gradgate.suites.workers.supervisor import Limits, Supervisor
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 pytest.importorskip("torch")
 

@@ -64,7 +64,7 @@ def test_a_fall_is_no_rise(tmp_path: Path) -> None:
 
 def test_a_failed_cell_is_a_row_with_its_reason(tmp_path: Path) -> None:
     text, _, _ = written(tmp_path, step("0.9.2", 1000), step("0.10.2", None))
-    assert "| jax-0.10.2 | nvidia-h100 | `chain:sqrt_n:jax` | refused: the compiler refused the program |" in text
+    assert "| jax-0.10.2 | nvidia-h100 | refused: the compiler refused the program | `chain:sqrt_n:jax` |" in text
 
 
 def test_a_site_without_measurements_says_how_to_make_them(tmp_path: Path) -> None:

@@ -60,5 +60,21 @@ def test_the_page_of_a_class_has_its_rows_alone(folder: Path) -> None:
 
 def test_a_run_that_fits_has_one_page(tmp_path: Path) -> None:
     write(document(verdict("holds", family="chain"), verdict("holds", family="other")), tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"index.html", "junit.xml", "failures.sarif", "verdicts.json"}
+    names = {"index.html", "junit.xml", "failures.sarif", "verdicts.json", "plotly.min.js"}
+    assert {path.name for path in tmp_path.iterdir()} == names
     assert (tmp_path / "index.html").read_text(encoding="utf-8").count('<tr id="v') == 2
+
+
+@pytest.mark.parametrize("classes", [1, 7])
+def test_the_first_page_has_at_most_a_megabyte_however_many_causes_there_are(classes: int, tmp_path: Path) -> None:
+    long = "; ".join(["wrong gradient of w", *["x y z " * 100] * 2])
+    rows = [verdict(f"c{i}", "refuted", reason=f"{i}: {long}", family=f"f{i % classes}") for i in range(700)]
+    write(document(*rows), tmp_path)
+    first = tmp_path / "index.html"
+    shown = first.read_text(encoding="utf-8")
+    assert first.stat().st_size <= page.LIMIT
+    assert shown.count("<article") == page.CARDS
+    assert f"{700 - page.CARDS} more causes" in shown, "a cause without a card has a line"
+    assert [fault for fault in checking.faults(tmp_path) if "broken" in fault or "no such place" in fault] == []
+    everything = "".join(path.read_text(encoding="utf-8") for path in tmp_path.glob("f*.html"))
+    assert everything.count("<article") == 700

@@ -39,3 +39,28 @@ def test_without_a_browser_it_says_what_to_do(pages: Path, monkeypatch: pytest.M
     monkeypatch.setattr(browser, "chromium", lambda: None)
     with pytest.raises(UsageError, match="install chromium, or name its program in the variable CHROMIUM"):
         browser.open_all(pages, ["good.html"])
+
+
+def test_a_site_is_opened_at_every_width_and_its_search_must_find_something(
+    pages: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("tornado")
+    if browser.chromium() is None:
+        pytest.skip("chromium is not installed")
+    (pages / "bad.html").unlink()
+    (pages / "good.html").write_text(f'{HEAD}<div style="width: 700px">x</div>')
+    (pages / "search.html").write_text(f'{HEAD}<ul class="search"></ul>')
+    assert browser.main(["--site", str(pages)]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "good.html is 708 pixels wide, not 400",
+        f"{browser.SEARCH} finds nothing",
+    ]
+    (pages / "good.html").write_text(f"{HEAD}<p>x</p>")
+    (pages / "search.html").write_text(f'{HEAD}<ul class="search"><li>x</li></ul>')
+    assert browser.main(["--site", str(pages)]) == 0
+    assert "3 pages opened at 400,800,1200 pixels" in capsys.readouterr().out
+
+
+def test_a_width_that_is_no_number_is_wrong_usage(pages: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert browser.main(["--site", str(pages), "--width", "wide"]) == 3
+    assert "invalid literal" in capsys.readouterr().err

@@ -39,7 +39,18 @@ def test_what_was_published_stays_and_is_linked_to(site: Path) -> None:
 def test_the_reference_has_docstrings_and_help_and_methods(site: Path) -> None:
     assert "gradgate.check" in (site / "reference" / "index.html").read_text()
     assert "--examples" in (site / "reference" / "commands.html").read_text()
-    assert "gradient_exact" in (site / "reference" / "chain.html").read_text()
+    assert "backprop" in (site / "reference" / "chain.html").read_text()
+    assert "gradient_exact" in (site / "reference" / "chain.backprop.html").read_text()
+    assert "upstream" in (site / "reference" / "gradgate.check.html").read_text()
+
+
+def test_the_first_page_leads_to_installation_tutorial_libraries_and_atlas(site: Path) -> None:
+    text = (site / "index.html").read_text()
+    article = text[text.index("<article") : text.index("</article>")]
+    above = article[: article.index("<h2")]
+    for link in ("tutorial.html", "tutorial_jax.html", "libraries.html", "atlas/index.html"):
+        assert f'href="{link}"' in above, "it stands above the first heading"
+    assert "pip install" in above
 
 
 def test_every_page_of_the_guide_is_in_the_navigation() -> None:
@@ -61,6 +72,15 @@ def test_faults_are_found(tmp_path: Path) -> None:
     assert "loads https://example.org/x.js from another server" in wrong
     assert "index.html takes 200," in wrong
     assert "two.html has 1,000," in wrong
+
+
+def test_a_page_with_too_many_words_is_a_fault_unless_its_reason_is_listed(tmp_path: Path) -> None:
+    drawn = f"<svg>{'word ' * checking.WORDS}</svg><script>{'word ' * checking.WORDS}</script>"
+    text = f"<p>{'word ' * checking.WORDS}</p> · ¶ {drawn}"
+    for name, article in (("index", text), ("long", f"{text} more"), ("changelog", f"{text} more")):
+        (tmp_path / f"{name}.html").write_text(f"<nav>{text}</nav><article>{article}</article>")
+    assert checking.faults(tmp_path) == ["long.html has 3,001 words; legal are 3,000: split it"]
+    assert all(checking.LONG.values())
 
 
 def test_a_file_block_gets_a_caption_and_a_link_out_of_the_guide_is_a_path() -> None:
