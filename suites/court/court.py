@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -30,6 +30,7 @@ from gradgate.suites.exact import agreement, balls, truth
 from gradgate.suites.judging.subject import Fault, Refuted, Subject, first_line
 from gradgate.suites.judging.verdict import Task, Verdict, finite
 from gradgate.suites.pairs.pair import Pair
+from gradgate.suites.pairs.spec import PairProblem
 from gradgate.suites.workers.variables import environment
 
 LARGEST = 1 << 22
@@ -91,7 +92,7 @@ class Court:
             self.nursery.start()  # it imports the framework while this process prepares the truth
             self.method = self.pair.lowered
             if self.benchmark and self.benchmark.workloads:
-                claims, dtypes = tuple(self.benchmark.claims()), self.pair.dtypes[-1:]
+                claims, dtypes = tuple(self.benchmark.claims()), tuple(self.pair.dtypes[-1:])
                 self.method = dataclasses.replace(self.method, claims=claims, dtypes=dtypes)
             self.docket = problems.Docket(self.pair, self.method)
         except BaseException:
@@ -200,7 +201,7 @@ class Court:
         try:
             problem = oracle.in_widest(spec, self.pair.where, "float64")
             with precision(self.pair.where, "float64"), balls.digits(balls.DIGITS):
-                got = self.pair.in_sixty_digits(problem)
+                got = self.pair.in_sixty_digits(cast(PairProblem, problem))
                 exact = truth.result(spec, self.pair.where, "loss", (), balls.DIGITS, False).values
                 found = agreement.compare(got, exact)
         except (Fault, Refuted, balls.Unknown, balls.Undecided, agreement.NotFinite) as why:

@@ -16,6 +16,7 @@ import numpy as np
 from gradgate.references.contract import Claim, Tree, UsageError, unknown
 from gradgate.suites.pairs import devices as places
 from gradgate.suites.pairs import functions, trees
+from gradgate.suites.pairs.device_names import CUDA
 from gradgate.suites.pairs.functions import label, value_of
 from gradgate.suites.pairs.modules_bound import Bound, Placed, built, keywords_of
 from gradgate.suites.pairs.modules_names import Names, matched, renamed
@@ -60,7 +61,7 @@ class ModulePair(Pair):
         super().__post_init__()
         if self.reference is None and self.rename:
             raise UsageError(f"{self.called}: rename= is for two modules, and reference=None is the module itself")
-        if places.CUDA in self.devices:
+        if CUDA in self.devices:
             raise UsageError(f"{self.called}: a module is judged on the CPU or in the interpreter, not on cuda")
         for name in (*self.inputs, *self.dims, *self.options):
             if name in (MODULE, KEY, "training"):

@@ -27,7 +27,7 @@ from gradgate.suites.keeping.keys import JUDGING, Keys
 from gradgate.suites.trial import counts
 from gradgate.suites.trial.counts import Row
 from gradgate.suites.trial.seeds import DRAWN, judged
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 CHUNK = 25
 """Seeds that a process judges at once; a stopped run loses unfinished ones only."""

@@ -224,8 +224,8 @@ def _function(call: Recorded, plain: bool = False) -> Callable[..., Any]:
 def _called(kind: str, rule: Any) -> Callable[..., Any]:
     """What a program calls."""
     if kind == "autograd.Function":
-        return rule.apply  # type: ignore[no-any-return]
-    return _applied(rule) if kind == "torch.library" else rule  # type: ignore[no-any-return]
+        return rule.apply
+    return _applied(rule) if kind == "torch.library" else rule
 
 
 def _applied(operator: Any) -> Any:

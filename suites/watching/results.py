@@ -132,7 +132,9 @@ class Judged:
     def state(self) -> str:
         """A name in STATES."""
         states = [self.state_of(call) for call in self.calls]
-        found = next(name for name in ("refuted", "elsewhere", "upheld", "in floats", "not judged") if name in states)
+        found: str = next(
+            name for name in ("refuted", "elsewhere", "upheld", "in floats", "not judged") if name in states
+        )
         if found in ("refuted", "elsewhere") and self._is_iteration:
             return "by differences"
         if found == "not judged" and self.explained.agrees is not None:
