@@ -50,7 +50,7 @@ class Court:
     reference, seeds, comparison and verdict stay here. Every candidate gets other inputs.
 
     Args:
-        task: a `gradgate.Pair`, whose function is not used and may be None, or its target, such as ``task.py:pair``; the
+        task: a `gradgate.Pair`, whose function is not used and may be None, or its target, like ``task.py:pair``; the
             target of a class ``Model`` of KernelBench, or the path of a definition of SOL-ExecBench.
         wall: ``auto`` takes bubblewrap where it works; ``bubblewrap`` insists on it; ``plain`` does without.
         seconds: limit for one answer, compilation included.
