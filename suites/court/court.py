@@ -51,7 +51,8 @@ class Court:
     reference, seeds, comparison and verdict stay here. Every candidate gets other inputs.
 
     Args:
-        task: a `gradgate.Pair`, whose function is not used and may be None, or its target, such as ``task.py:pair``.
+        task: a `gradgate.Pair`, whose function is not used and may be None, or its target, like ``task.py:pair``; the
+            target of a class ``Model`` of KernelBench, or the path of a definition of SOL-ExecBench.
         wall: ``auto`` takes bubblewrap where it works; ``bubblewrap`` insists on it; ``plain`` does without.
         seconds: limit for one answer, compilation included.
         memory: bytes that a candidate may use beyond what the framework takes.
@@ -61,8 +62,7 @@ class Court:
 
     Cost: 2 to 6 s to start, and about a second for each candidate in PyTorch; three in JAX, which compiles.
 
-    Not for: functions that draw random numbers, modules, CUDA, and claims about bytes; the answer lists what was not
-    judged.
+    Not for: `gradgate.module_pair`, CUDA, and claims about bytes; the answer lists what was not judged.
 
     Example::
 
