@@ -79,7 +79,7 @@ def tables(series: Sequence[Mapping[str, Any]]) -> list[PlotTable]:
         PlotTable.of(
             letter,
             [(one["name"] or one["quantity"], one["sizes"], one["values"]) for one in group],
-            lambda value, quantity=quantity: amount(value, quantity),  # type: ignore[misc]
+            lambda value, quantity=quantity: amount(value, quantity),
         )
         for (letter, quantity), group in groups.items()
     ]

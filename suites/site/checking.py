@@ -32,7 +32,8 @@ class Page(HTMLParser):
         links: the targets of ``a`` tags.
         loads: what the browser fetches by itself: scripts, styles, pictures, icons.
         ids: the possible targets of ``#…``.
-        words: how many words its article has; drawings, scripts and signs without a letter or digit are none.
+        words: how many words its main article has; a report's cards have none, nor have drawings, scripts, and signs
+            without a letter or digit.
     """
 
     def __init__(self, text: str) -> None:
@@ -47,7 +48,7 @@ class Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Collect the links, loaded files and ids of a tag."""
         given = {name: value or "" for name, value in attrs}
-        if tag in COUNTED:
+        if tag in COUNTED and (tag != "article" or given.get("role") == "main"):
             self._inside.append(tag)
         self.ids |= {given[name] for name in ("id", "name") if name in given}
         if tag == "a" and "href" in given:

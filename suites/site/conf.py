@@ -39,7 +39,7 @@ html_theme_options = {
     "dark_css_variables": {"color-brand-primary": "#7db4f5", "color-brand-content": "#7db4f5"},
     "navigation_with_keys": True,
 }
-pygments_style = "tango"
+pygments_style = "xcode"  # its colours are those of WCAG AA on their ground
 pygments_dark_style = "monokai"
 
 

@@ -78,7 +78,8 @@ def test_a_page_with_too_many_words_is_a_fault_unless_its_reason_is_listed(tmp_p
     drawn = f"<svg>{'word ' * checking.WORDS}</svg><script>{'word ' * checking.WORDS}</script>"
     text = f"<p>{'word ' * checking.WORDS}</p> · ¶ {drawn}"
     for name, article in (("index", text), ("long", f"{text} more"), ("changelog", f"{text} more")):
-        (tmp_path / f"{name}.html").write_text(f"<nav>{text}</nav><article>{article}</article>")
+        (tmp_path / f"{name}.html").write_text(f'<nav>{text}</nav><article role="main">{article}</article>')
+    (tmp_path / "cards.html").write_text(f"<article>{text} more</article>")
     assert checking.faults(tmp_path) == ["long.html has 3,001 words; legal are 3,000: split it"]
     assert all(checking.LONG.values())
 
