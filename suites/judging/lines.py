@@ -49,17 +49,12 @@ class Lines:
 
 def from_json(rows: Iterable[Mapping[str, Any]]) -> tuple[Lines, ...]:
     """The Lines of ``dataclasses.asdict``, whose pairs JSON has as lists; other fields are ignored."""
-    return tuple(
-        Lines(
-            row["path"],
-            row["digest"],
-            _pairs(row["ran"]),
-            _pairs(row["never"]),
-            _pairs(row.get("loops", ())),
-            tuple(map(int, row.get("branches", ()))),
-        )
-        for row in rows
-    )
+    return tuple(_of_row(row) for row in rows)
+
+
+def _of_row(row: Mapping[str, Any]) -> Lines:
+    ran, never, loops = (_pairs(row.get(name, ())) for name in ("ran", "never", "loops"))
+    return Lines(row["path"], row["digest"], ran, never, loops, tuple(map(int, row.get("branches", ()))))
 
 
 def _pairs(value: Iterable[Sequence[int]]) -> Ranges:
