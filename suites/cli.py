@@ -151,7 +151,12 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if name == asked or asked == "completion":
-            module = importlib.import_module(f"gradgate.suites.commands.{name}")
+            try:
+                module = importlib.import_module(f"gradgate.suites.commands.{name}")
+            except ModuleNotFoundError as error:
+                if name == asked or not _left_out(error):
+                    raise
+                continue  # this is an installed wheel: there is no such command to complete
             module.add_arguments(made)
             made.set_defaults(main=module.main, parser=parser)
     return parser

@@ -34,10 +34,11 @@ with contextlib.suppress(ImportError):  # a system without it has no wall, and `
     import resource
 
 
-def _beside(name: str, room: str) -> Any:
+def _beside(place: str) -> Any:
     """A module of gradgate by its file, which is beside this one behind the wall; no other one is visible there."""
     if __name__ != "__main__":
-        return importlib.import_module(f"gradgate.suites.{room}.{name}")
+        return importlib.import_module(place)
+    room, name = place.split(".")[-2:]
     here = os.path.dirname(os.path.abspath(__file__))
     places = (os.path.join(here, f"{name}.py"), os.path.join(os.path.dirname(here), room, f"{name}.py"))
     spec = importlib.util.spec_from_file_location(name, next(place for place in places if os.path.exists(place)))
@@ -49,9 +50,9 @@ def _beside(name: str, room: str) -> Any:
     return found
 
 
-message: Any = _beside("message", "court")
-masks: Any = _beside("masks", "pairs")
-landlock: Any = _beside("landlock", "workers")
+message: Any = _beside("gradgate.suites.court.message")
+masks: Any = _beside("gradgate.suites.pairs.masks")
+landlock: Any = _beside("gradgate.suites.workers.landlock")
 HELD = 64
 """Forward passes whose backward pass may still come."""
 NAME = "candidate"

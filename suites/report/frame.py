@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from gradgate.suites.console.files import need_own, write_atomically
-from gradgate.suites.judging.coverage import Coverage
+from gradgate.suites.engine.coverage import Coverage
 from gradgate.suites.judging.explain import number
 
 SCRIPT = "plotly.min.js"

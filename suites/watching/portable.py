@@ -71,14 +71,16 @@ class Checkpointed:
         from torch.utils.checkpoint import checkpoint
 
         more = {"context_fn": self.contexts} if self.contexts else {}
-        return checkpoint(self.fun, *arguments, use_reentrant=self.reentrant, **more, **self.own(keywords))
+        return checkpoint(
+            self.fun, *arguments, use_reentrant=self.reentrant, **more, **self.without_parameters(keywords)
+        )
 
     def plain(self, *arguments: Any, **keywords: Any) -> Any:
         """The outputs, without a checkpoint."""
-        return self.fun(*arguments, **self.own(keywords))
+        return self.fun(*arguments, **self.without_parameters(keywords))
 
     @staticmethod
-    def own(keywords: dict[str, Any]) -> dict[str, Any]:
+    def without_parameters(keywords: dict[str, Any]) -> dict[str, Any]:
         """The keywords of the program, without the parameters of the module."""
         return {name: value for name, value in keywords.items() if name != PARAMETERS}
 

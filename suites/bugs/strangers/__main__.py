@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from gradgate.references.contract import FRAMEWORKS, installed
 from gradgate.suites.bugs.strangers.exploits import EXPLOITS, JAX, TORCH
@@ -77,7 +78,7 @@ def _too_expensive(framework: str, kind: str) -> bool:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
         task = f"gradgate.suites.bugs.strangers.task_{framework}:task"
-        command = [sys.executable, "-m", "gradgate.suites.cli", "judge", task, path]
+        command = [str(Path(sys.executable).with_name("gradgate")), "judge", task, path]
         began = time.perf_counter()
         status = subprocess.run([*command, "--wall", kind], stdout=subprocess.DEVNULL, check=False).returncode
         first = time.perf_counter() - began

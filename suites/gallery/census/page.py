@@ -27,11 +27,11 @@ script says which and why. That they do what they are designed to do is not judg
 
 def keep(found: Sequence[Row]) -> Path:
     """Put rows into `KEPT`, in place of older rows of these packages, and write the page; returns its path."""
-    every = {row["name"]: row for row in kept()} | {row["name"]: row for row in found}
+    every = {row["name"]: row for row in stored_rows()} | {row["name"]: row for row in found}
     there = {path.stem for path in FOLDER.glob("*.py")}
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for name, row in sorted(every.items()) if name in there)
     (HERE / KEPT).write_text(f'{{"schema": {SCHEMA}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
-    PAGE.write_text(text(kept()), encoding="utf-8")
+    PAGE.write_text(text(stored_rows()), encoding="utf-8")
     return PAGE
 
 
@@ -40,8 +40,8 @@ def rows(report: Path) -> list[Row]:
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(report.glob("*.json"))]
 
 
-def kept() -> list[Row]:
-    """The rows that are kept; [] if there are none."""
+def stored_rows() -> list[Row]:
+    """The rows of the last runs; [] if there are none."""
     path = HERE / KEPT
     found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     return list(found["rows"]) if found.get("schema") == SCHEMA else []

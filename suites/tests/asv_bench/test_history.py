@@ -79,7 +79,7 @@ class Origin:
         (root / "asv_bench" / "benchmarks" / "figures.py").write_text(CHEAP)
         return Runner(root, self.home)
 
-    def kept(self) -> dict[str, dict[str, list[float | None]]]:
+    def points(self) -> dict[str, dict[str, list[float | None]]]:
         """Profile -> commit -> its points on the branch."""
         found: dict[str, dict[str, list[float | None]]] = {}
         for name in self.author.git("--git-dir", str(self.folder / "origin.git"), "ls-tree", "-r", "--name-only",
@@ -142,7 +142,7 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Origin:
 
 def test_all_points_of_the_other_jobs_are_kept_and_missing_fills_the_rest(origin: Origin) -> None:
     commits = origin.author.git("rev-list", "main").split()[:10]
-    kept = origin.kept()
+    kept = origin.points()
     assert set(kept["cpu"]) == set(commits)
     failed = {commit for commit, values in kept["nvidia-h100"].items() if not values}
     assert set(origin.lost) == (set(commits) - set(kept["nvidia-h100"])) | failed
@@ -156,7 +156,7 @@ def test_all_points_of_the_other_jobs_are_kept_and_missing_fills_the_rest(origin
     assert runner.run("bench.py", "--profiles", PROFILES[1], "--missing").returncode == 0
     ran = origin.runner().run("branch.py", "keep", runner.results)
     assert ran.stdout == "benchmark-history has 40 points of 2 machines\n"
-    kept = origin.kept()
+    kept = origin.points()
     for name in PROFILES:
         assert set(kept[name]) == set(commits)
         assert all(len(set(values)) == 1 and values[0] > 1000 for values in kept[name].values())

@@ -94,11 +94,11 @@ def test_a_rule_is_counted_once_and_what_was_not_judged_is_none() -> None:
 
 
 def test_the_page_is_that_of_the_kept_rows() -> None:
-    assert page.PAGE.read_text(encoding="utf-8") == page.text(page.kept())
+    assert page.PAGE.read_text(encoding="utf-8") == page.text(page.stored_rows())
 
 
 def test_the_kept_census_is_explained_and_large() -> None:
-    rows = page.kept()
+    rows = page.stored_rows()
     known = {one.name: one for one in PACKAGES}
     assert {one["name"] for one in rows} <= known.keys()
     assert [fault for one in rows for fault in package.faults(one, known[one["name"]])] == []

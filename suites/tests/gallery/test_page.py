@@ -180,14 +180,19 @@ def test_the_kept_rows_are_printed_as_a_table(tmp_path: Path, capsys: Any) -> No
 
 
 def test_libraries_are_listed_by_what_was_found_and_findings_are_in_words(tmp_path: Path) -> None:
-    def found(name: str, *kinds: str) -> dict[str, Any]:
+    def library(name: str, *kinds: str) -> dict[str, Any]:
         made = row(name)
         [finding] = made["findings"][:1]
         return made | {"findings": [finding | {"kind": kind, "cause": f"{name} is off. More."} for kind in kinds]}
 
     slow, grave = "loses digits", "wrong gradient"
-    rows = [found("clean"), row("broken", **BROKEN), found("digits", slow), found("two", grave, grave, slow, slow)]
-    assert [one["name"] for one in sorted([*rows, found("one", grave)], key=page.gravity)] == [
+    rows = [
+        library("clean"),
+        row("broken", **BROKEN),
+        library("digits", slow),
+        library("two", grave, grave, slow, slow),
+    ]
+    assert [one["name"] for one in sorted([*rows, library("one", grave)], key=page.gravity)] == [
         "two", "one", "digits", "clean", "broken",
     ]  # fmt: skip
     shown = page.overview(rows)

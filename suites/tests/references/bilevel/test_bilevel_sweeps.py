@@ -109,11 +109,11 @@ def test_programs_of_the_listings_have_the_sizes_of_the_table_and_layers_in_a_lo
 ) -> None:
     seen: dict[str, Any] = {}
 
-    def kept(program: Any, arguments: Any, spec: BilevelSpec, profile: str) -> dict[str, Any]:
+    def recorded(program: Any, arguments: Any, spec: BilevelSpec, profile: str) -> dict[str, Any]:
         seen.update(tokens=arguments[1][0].shape, spec=spec, looped=transformer.scan is listings._loop)
         return {"total": 3 * scale.GiB}
 
-    monkeypatch.setattr(sizes, "_kept", kept)
+    monkeypatch.setattr(sizes, "_kept", recorded)
     assert sizes.by_listings("tpu-v5p", "-++", 44, batch=3, sequence=4096) == 3
     assert seen["tokens"] == (2, 3, 4096)
     assert (seen["spec"].batch, seen["spec"].sequence, seen["spec"].layers) == (3, 4096, 8)
