@@ -52,8 +52,12 @@ def text(rows: Sequence[Row]) -> str:
     every = counts(rows)
     dates = sorted({row["date"] for row in rows})
     share = 100 * every["exact"] / max(1, every["judged"])
-    told = f"{len(rows)} packages, {dates[0]} to {dates[-1]}: {every['judged']} distinct rules judged, " if rows else ""
-    told += f"{every['exact']} of them ({share:.0f}%) in sixty digits.\n" if rows else "Nothing is kept.\n"
+    days = dates[0] if dates[:1] == dates[-1:] else " to ".join(dates[:1] + dates[-1:])
+    told = f"{len(rows)} packages, {days}: {every['judged']} distinct rules judged, " if rows else ""
+    told += f"{every['exact']} of them ({share:.0f}%) in sixty digits.\n" if rows else "No package has been judged.\n"
+    without = sorted({path.stem for path in FOLDER.glob("*.py")} - {row["name"] for row in rows})
+    if without:
+        told += f"\nNo row yet, because the run failed or a refutation is not explained: {', '.join(without)}.\n"
     lines = [f"| package | {' | '.join(HEADS)} |", f"|---|{'---:|' * len(HEADS)}"]
     for row in rows:
         found = counts([row])
