@@ -52,7 +52,7 @@ def text(rows: Sequence[Row]) -> str:
     every = counts(rows)
     dates = sorted({row["date"] for row in rows})
     share = 100 * every["exact"] / max(1, every["judged"])
-    days = dates[0] if dates[:1] == dates[-1:] else " to ".join(dates[:1] + dates[-1:])
+    days = " to ".join(dict.fromkeys((*dates[:1], *dates[-1:])))
     told = f"{len(rows)} packages, {days}: {every['judged']} distinct rules judged, " if rows else ""
     told += f"{every['exact']} of them ({share:.0f}%) in sixty digits.\n" if rows else "No package has been judged.\n"
     without = sorted({path.stem for path in FOLDER.glob("*.py")} - {row["name"] for row in rows})
