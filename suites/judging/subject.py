@@ -60,6 +60,8 @@ class Inapplicable(Exception):
 
 ONLY = 'a function that computes in float32 alone declares dtypes=("float32",)'
 """What to do about an exception that names float32 and float64."""
+DONATES = 'a function whose call gives the memory of inputs to its outputs names them, as in donates=("x",)'
+"""What to do about an exception of JAX about an array that is used after it was donated."""
 
 
 @dataclass
@@ -296,6 +298,8 @@ def what_happened(error: BaseException) -> str:
     said = f"raised {type(error).__name__}: {first_line(error)}"
     if re.search("bfloat16|float16|half", said, re.IGNORECASE):
         return f"{said}; {NARROW}"
+    if re.search("has been (deleted|donated)", said):
+        return f"{said}; {DONATES}"
     mixed = ("float32" in said and "float64" in said) or "float != double" in said or "double != float" in said
     return f"{said}; {ONLY}" if mixed else said
 

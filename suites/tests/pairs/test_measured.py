@@ -181,6 +181,22 @@ def test_donation_is_judged(arguments: tuple[int, ...], verdict: str, said: str)
     assert said in found.reason
 
 
+@pytest.mark.parametrize("donates", [True, False])
+def test_a_function_that_donates_and_does_not_say_so_is_told_how_to(donates: bool) -> None:
+    jax = pytest.importorskip("jax")
+    declared = gradgate.Pair(
+        jax.jit(lambda w: 2 * w, donate_argnums=0) if donates else lambda w: 2 * w,
+        lambda w: 2 * w,
+        {"w": normal("D")},
+        {"D": (4,)},
+        framework="jax",
+        name="double",
+    )
+    found = judged(declared, "pure")
+    assert found.verdict == ("error" if donates else "upheld")
+    assert ('donates=("x",)' in found.reason) == donates
+
+
 def test_donated_memory_that_no_output_can_reuse_is_refuted() -> None:
     jax = pytest.importorskip("jax")
     declared = gradgate.Pair(
