@@ -192,7 +192,7 @@ def test_a_function_that_donates_and_does_not_say_so_is_told_how_to(donates: boo
         framework="jax",
         name="double",
     )
-    found = judged(declared, "pure")
+    found = judged(declared, "deterministic")
     assert found.verdict == ("error" if donates else "upheld")
     assert ('donates=("x",)' in found.reason) == donates
 
