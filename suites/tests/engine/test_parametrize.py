@@ -76,39 +76,39 @@ def printed(process: Callable[..., Any], tmp_path_factory: pytest.TempPathFactor
     return str(ran.out)
 
 
-def outcomes(told: str, test: str, pair: str) -> dict[str, str]:
+def outcomes(printed: str, test: str, pair: str) -> dict[str, str]:
     """Claim -> PASSED, FAILED, XFAIL and so on, of the tests of a pair."""
-    found = re.findall(rf"^(\w+) test_mine.py::{test}\[{pair}-(\w+)\]", told, re.MULTILINE)
+    found = re.findall(rf"^(\w+) test_mine.py::{test}\[{pair}-(\w+)\]", printed, re.MULTILINE)
     return {claim: outcome for outcome, claim in found}
 
 
-def test_every_claim_of_a_right_function_passes(told: str) -> None:
-    found = outcomes(told, "test_plain", "square")
+def test_every_claim_of_a_right_function_passes(printed: str) -> None:
+    found = outcomes(printed, "test_plain", "square")
     assert {"tree", "outputs", "gradient_exact", "gradient_float64", "autograd", "layouts"} <= found.keys()
     assert set(found.values()) == {"PASSED"}
 
 
-def test_a_wrong_gradient_fails_in_words(told: str) -> None:
-    found = outcomes(told, "test_plain", "dropped")
+def test_a_wrong_gradient_fails_in_words(printed: str) -> None:
+    found = outcomes(printed, "test_plain", "dropped")
     failed = {claim for claim, outcome in found.items() if outcome == "FAILED"}
     assert {"gradient_exact", "gradient_float64", "upstream", "cotangents"} <= failed
     assert found["outputs"] == found["tree"] == "PASSED"
-    assert "wrong gradient of x" in told
-    assert "problem: dtype=float64" in told
-    assert "Traceback" not in told
+    assert "wrong gradient of x" in printed
+    assert "problem: dtype=float64" in printed
+    assert "Traceback" not in printed
 
 
-def test_a_known_failure_is_an_expected_one_with_its_reason(told: str) -> None:
-    found = outcomes(told, "test_known", "known")
+def test_a_known_failure_is_an_expected_one_with_its_reason(printed: str) -> None:
+    found = outcomes(printed, "test_known", "known")
     assert {found[claim] for claim in ("gradient_exact", "gradient_float64", "upstream", "cotangents")} == {"XFAIL"}
-    assert "the upstream gradient is dropped" in told
+    assert "the upstream gradient is dropped" in printed
 
 
-def test_a_known_failure_that_passes_fails(told: str) -> None:
-    found = outcomes(told, "test_mended", "mended")
+def test_a_known_failure_that_passes_fails(printed: str) -> None:
+    found = outcomes(printed, "test_mended", "mended")
     assert found.pop("upstream") == "FAILED"
     assert set(found.values()) == {"PASSED"}
-    assert "it was dropped once" in told
+    assert "it was dropped once" in printed
 
 
 def test_what_cannot_be_judged_is_skipped_with_its_reason(
