@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.common import on_host, track
 from gradgate.references.contract import FRAMEWORKS, installed
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 ROUNDS = 7
 LAYERS, WIDTH, BATCH = 36, 96, 512

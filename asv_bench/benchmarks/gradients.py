@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.common import METHODS, declared, on_host, track
-from gradgate.suites.workers.worker import environment
+from gradgate.suites.workers.variables import environment
 
 ROUNDS = 9
 

@@ -74,7 +74,7 @@ class Verifying:
 
 def measured(method: str) -> dict[str, Any]:
     """Programs and ratio of one method."""
-    from gradgate.suites.workers.worker import environment
+    from gradgate.suites.workers.variables import environment
 
     declared(method)
     with tempfile.TemporaryDirectory(prefix="gradgate-bench-") as folder:

@@ -12,7 +12,7 @@ class PlotTable:
 
     Attributes:
         head: what the columns are, such as ``T``.
-        sizes: the sizes in words, smallest first.
+        sizes: the sizes in words, smallest first; words in the order in which they come.
         lines: name of a series -> its values in words; "" at a size that it lacks.
     """
 
@@ -24,22 +24,26 @@ class PlotTable:
     def of(
         cls,
         head: str,
-        series: Sequence[tuple[str, Sequence[float], Sequence[float]]],
+        series: Sequence[tuple[str, Sequence[float | str], Sequence[float]]],
         amount: Callable[[float], str],
     ) -> PlotTable:
         """The table of some series.
 
         Args:
             head: what the columns are.
-            series: (name, sizes, values) of each.
+            series: (name, sizes, values) of each; a size may be a word, such as the name of a model.
             amount: a value in words, with its unit.
 
         >>> PlotTable.of("T", [("a", [1, 2], [3.0, 0.0]), ("b", [2], [5.0])], "{:g} B".format).lines
         [('a', ['3 B', '0 B']), ('b', ['', '5 B'])]
+        >>> PlotTable.of("model", [("a", ["small", "big"], [1.0, 2.0])], "{:g}".format).sizes
+        ['small', 'big']
         """
-        every = sorted({size for _, sizes, _ in series for size in sizes})
+        every = list(dict.fromkeys(size for _, sizes, _ in series for size in sizes))
+        if not any(isinstance(size, str) for size in every):
+            every.sort()
         lines = []
         for name, sizes, values in series:
             known = dict(zip(sizes, values, strict=True))
             lines.append((name, [amount(known[size]) if size in known else "" for size in every]))
-        return cls(head, [f"{size:,.12g}" for size in every], lines)
+        return cls(head, [size if isinstance(size, str) else f"{size:,.12g}" for size in every], lines)

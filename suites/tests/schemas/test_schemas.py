@@ -175,7 +175,7 @@ def test_what_paper_keeps_fits(path: Path) -> None:
 
 
 def test_the_figures_of_calibrate_fit() -> None:
-    kept = documents.read(ROOT / "suites" / "calibration" / "calibration.json", "summary")
+    kept = documents.read(ROOT / "suites" / "report" / "calibration.json", "summary")
     fits("summary", kept)
     refuses("summary", {**kept, "families": []})
 

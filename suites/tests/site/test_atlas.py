@@ -71,7 +71,7 @@ def test_every_statement_is_on_its_papers_page_once_and_findings_come_first(fami
 
 @pytest.mark.parametrize("family", ["bilevel", "chain", "invertible", "performer", "state_space"])
 def test_a_statement_links_to_the_page_that_has_its_figures(family: str) -> None:
-    found, rows = ledger.of_family(family), paper_results.kept(family)
+    found, rows = ledger.of_family(family), paper_results.stored(family)
     drawn = atlas.figures(found, rows)
     links = re.findall(r"\]\((\w+)\.md#([^)]+)\)", "\n".join(atlas.paper(found, rows).values()))
     assert links
@@ -90,7 +90,7 @@ def test_four_states_have_four_colours_and_a_legend_and_nothing_else_has_one() -
 
 def test_the_overview_names_papers_by_title_and_says_why_a_statement_does_not_hold() -> None:
     found = ledger.of_family("chain")
-    rows = paper_results.kept("chain")
+    rows = paper_results.stored("chain")
     page = atlas.overview([found], {"chain": rows})
     assert f"| [{atlas.text(found.paper)}](chain.md) |" in page
     [*against] = [one for one in found.entries if atlas.standing(one, paper_results.judged(rows)) == "does not hold"]
