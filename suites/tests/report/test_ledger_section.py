@@ -51,7 +51,7 @@ def test_a_statement_shows_the_verdicts_on_its_figures(tmp_path: Path, monkeypat
         paper_results.with_verdict(row, paper_results.blank(row) | {"ours": ours, "problem": ""})
         for row, ours in zip(rows, (4.0, 9.0, 1.0), strict=True)
     ]
-    monkeypatch.setattr(paper_results, "kept", lambda family: told)
+    monkeypatch.setattr(paper_results, "stored", lambda family: told)
     monkeypatch.setattr(ledger, "of_family", lambda family: one)
     said = shown(tmp_path, "invertible")
     assert "1 rests on unexplained figures alone, 1 rests on figures without a printed number alone" in said
