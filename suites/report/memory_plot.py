@@ -5,6 +5,7 @@ A logarithmic axis has no zero, so a zero is drawn as a hollow mark on a line be
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -79,7 +80,7 @@ def tables(series: Sequence[Mapping[str, Any]]) -> list[PlotTable]:
         PlotTable.of(
             letter,
             [(one["name"] or one["quantity"], one["sizes"], one["values"]) for one in group],
-            lambda value, quantity=quantity: amount(value, quantity),
+            functools.partial(amount, quantity=quantity),
         )
         for (letter, quantity), group in groups.items()
     ]
