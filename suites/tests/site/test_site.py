@@ -41,7 +41,7 @@ def test_the_reference_has_docstrings_and_help_and_methods(site: Path) -> None:
     assert "--examples" in (site / "reference" / "commands.html").read_text()
     assert "backprop" in (site / "reference" / "chain.html").read_text()
     assert "gradient_exact" in (site / "reference" / "chain.backprop.html").read_text()
-    assert "upstream" in (site / "reference" / "gradgate.check.html").read_text()
+    assert "cotangent" in (site / "reference" / "gradgate.check.html").read_text()
 
 
 def test_the_first_page_leads_to_installation_tutorial_libraries_and_atlas(site: Path) -> None:
