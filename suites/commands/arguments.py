@@ -37,13 +37,7 @@ def seconds(text: str) -> float:
     Raises:
         ArgumentTypeError: the text is not such a number.
     """
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number of seconds, not {text!r}") from None
-    if not number > 0:
-        raise argparse.ArgumentTypeError(f"must be positive, not {number:g}")
-    return number
+    return _duration(text, "seconds")
 
 
 def minutes(text: str) -> float:
@@ -52,10 +46,14 @@ def minutes(text: str) -> float:
     Raises:
         ArgumentTypeError: the text is not such a number.
     """
+    return _duration(text, "minutes")
+
+
+def _duration(text: str, unit: str) -> float:
     try:
         number = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number of minutes, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be a number of {unit}, not {text!r}") from None
     if not number > 0:
         raise argparse.ArgumentTypeError(f"must be positive, not {number:g}")
     return number

@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fresh", action="store_true", help="judge every mutant again; without it, outcomes are reused"
     )
-    parser.add_argument("--minutes", type=arguments.positive, metavar="M", help="begin no mutant after this time")
+    arguments.add(parser, "--minutes")
     arguments.add(parser, "--json", help="write the outcomes here, as they come")
     arguments.add(parser, "--report", help="write selftest.html here: tables and plots")
 

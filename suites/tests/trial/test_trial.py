@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from gradgate.hw_profiles import processes
 from gradgate.references.contract import installed
+from gradgate.suites import cli
 from gradgate.suites.trial import __main__ as trial
 from gradgate.suites.trial import counts, seeds
 from gradgate.suites.trial.counts import Row
@@ -125,3 +127,14 @@ def test_processes_of_their_own_judge(tmp_path: Path, monkeypatch: pytest.Monkey
     made = trial._drawn("calls", 60.0, 1, tmp_path / "counts.json")
     assert [(row.what, row.start, row.stop, row.alarms) for row in made] == [("calls torch", 0, 1, {})]
     assert counts.read(tmp_path / "counts.json") == made
+
+
+@pytest.mark.parametrize("kind", trial.COMMANDS)
+def test_a_command_takes_the_time_that_it_gets(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(
+        trial.subprocess, "run", lambda words, **_: asked.append(words) or subprocess.CompletedProcess([], 0)
+    )
+    assert trial.main([kind, "--minutes", "0.5"]) == 0
+    [words] = asked
+    assert cli._parser(words[3:]).parse_args(words[3:]).minutes == 0.5
