@@ -123,7 +123,7 @@ def alive(pid: int) -> bool:
 
 def busy(pids: set[int]) -> bool:
     """Whether the nursery has forked, and a fork has worked for a second."""
-    return len(pids) >= 3 and any(seconds(pid) > 1.0 for pid in pids if alive(pid) and not descendants(pid))
+    return len(pids) >= 2 and any(seconds(pid) > 1.0 for pid in pids if alive(pid) and not descendants(pid))
 
 
 def seconds(pid: int) -> float:
