@@ -274,10 +274,16 @@ def _module(frame: FrameType) -> str:
 
 
 def _caches() -> tuple[str, ...]:
-    home = os.path.join(os.path.realpath(os.path.expanduser("~")), ".cache")
-    folders = [os.path.join(home, "gradgate"), os.path.join(home, "torch"), os.path.join(home, "matplotlib")]
-    chosen = os.environ.get("GRADGATE_CACHE")
-    return tuple(folder + os.sep for folder in [*folders, *([os.path.realpath(chosen)] if chosen else [])])
+    """The folders in which gradgate and frameworks keep what they made, on Linux and on macOS."""
+    home = os.path.expanduser("~")
+    above = os.environ.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
+    return _below((above, os.path.join(home, "Library", "Caches")), os.environ.get("GRADGATE_CACHE", ""))
+
+
+@functools.cache
+def _below(caches: tuple[str, ...], own: str) -> tuple[str, ...]:
+    folders = [os.path.join(folder, name) for folder in caches for name in ("gradgate", "torch", "matplotlib")]
+    return tuple(os.path.realpath(folder) + os.sep for folder in [*folders, *([own] if own else [])])
 
 
 class Recorder:

@@ -115,6 +115,27 @@ def test_what_a_process_makes_itself_is_not_something_it_has_read(
     assert difference(project, record, Present(project, Store()).packages(record)) == ""
 
 
+@pytest.mark.parametrize("place", ["~/.cache/gradgate", "$XDG_CACHE_HOME/gradgate", "$GRADGATE_CACHE"])
+def test_what_gradgate_keeps_itself_is_not_something_it_has_read(
+    place: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("GRADGATE_CACHE", raising=False)
+    if place.startswith("$"):
+        monkeypatch.setenv(place[1:].partition("/")[0], str(tmp_path / "chosen"))
+    file = Path(os.path.expanduser(os.path.expandvars(place))) / "measurements" / "d"
+    write("mine.py", f"open({str(file)!r}).read()\nopen('d').read()\n")(project, monkeypatch)
+    for entry in (file, project / "d"):
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        entry.write_text("1")
+    record = read(project)
+    file.write_text("2")
+    assert difference(project, record, {}) == ""
+    write("d", "2")(project, monkeypatch)
+    assert difference(project, record, {}) == "d has changed"
+
+
 def test_what_was_in_a_file_before_the_process_added_to_it_is_what_it_read(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
