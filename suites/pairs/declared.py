@@ -6,11 +6,12 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from gradgate.references.backends import named_leaves
 from gradgate.references.contract import DTYPES, Claim, UsageError
+from gradgate.references.errors import unknown
 from gradgate.suites.pairs import devices as places
 from gradgate.suites.pairs import functions, unseen
 from gradgate.suites.pairs.approximate import Convergence, ErrorBound
@@ -52,6 +53,17 @@ class DeclaredPair:
     donates: Sequence[str] = ()
     approximates: ErrorBound | Convergence | None = None
     accumulates: str = ""
+
+    def __new__(cls, *_: Any, **named: Any) -> Self:
+        """A new pair; `__init__` sets its fields.
+
+        Raises:
+            UsageError: there is no such field.
+        """
+        legal = [each.name for each in fields(cls)]
+        for name in named.keys() - set(legal):
+            raise unknown(f"argument of {cls.__name__}", name, legal)
+        return super().__new__(cls)
 
     @functools.cached_property
     def leaves(self) -> dict[str, Draw]:

@@ -79,7 +79,7 @@ WRONG: dict[str, tuple[str, str]] = {
     "a regime that raises": (pair(regimes="{'big': lambda given: given['y']}"), "regime 'big' raised KeyError: 'y'"),
     "an unknown quantity": (pair(claims="[at_most('residual_byte', of_reference=0.5)]"), "nearest: residual_bytes"),
     "a law over an unknown dim": (pair(claims="[grows('temp_bytes', K=1)]"), "unknown dim in the claims of op 'K'"),
-    "a misspelt keyword": (pair(regime="{}"), "unexpected keyword argument 'regime'"),
+    "a misspelt keyword": (pair(regime="{}"), "unknown argument of Pair 'regime'; legal: "),
     "no pairs": ("x = 3\n", "declares no gradgate.Pair"),
     "wrong syntax": ("p = (\n", "was never closed"),
 }
