@@ -188,15 +188,16 @@ def _subject(target: str, family: str, method: str, framework: str | None, watch
 def _offered(target: str, watch: Callable[..., None]) -> list[Any]:
     """The methods of the pairs and classes that a target offers."""
     from gradgate.references import registry
+    from gradgate.references.contract import UsageError
     from gradgate.suites.judging.frames import last_frames
     from gradgate.suites.judging.subject import Fault, first_line
 
     watch({"importing": target})
     try:
         return [method for family in registry.offered(target) for method in family.methods]
+    except UsageError as error:
+        raise UsageError(f"{error}{last_frames(error, target)}") from error
     except BaseException as error:
-        if type(error).__name__ == "UsageError":
-            raise
         said = f"importing {target} raised {type(error).__name__}: {first_line(error)}"
         raise Fault(said, last_frames(error, target)) from error
     finally:

@@ -173,6 +173,8 @@ def test_the_command_ends_with_3_before_any_claim_is_judged(
     found = process("-m", "gradgate.suites.cli", "verify", "pairs.py", cwd=tmp_path)
     assert (found.status, found.out) == (3, "")
     assert len(found.err.splitlines()) == 1
+    (tmp_path / "pairs.py").write_text(pair(regime="{}"))
+    assert "pairs.py:" in process("-m", "gradgate.suites.cli", "verify", "pairs.py", cwd=tmp_path).err
     (tmp_path / "pairs.py").write_text(pair())
     found = process("-m", "gradgate.suites.cli", "verify", "pairs.py", "--spec", '{"TT": 3}', cwd=tmp_path)
     assert (found.status, found.out, len(found.err.splitlines())) == (3, "", 1)
