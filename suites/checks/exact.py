@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -147,7 +147,8 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
     else:
         noted = Parting(own.notes[0]) if own.notes and agreement.open else None
         where = noted or _apart(case, agreement, values, plainly)
-    said = _told(agreement, _meaning(case, agreement, own.values, plainly), own.values, where.sentence)
+    places = "; ".join(filter(None, [_exchanged(agreement, own.values, plainly), where.sentence]))
+    said = _told(agreement, _meaning(case, agreement, own.values, plainly), own.values, places)
     said = f"at inputs that no draw has ({case.spec.regime}): {said}" if _unseen(case) else said  # type: ignore[attr-defined]
     raise Refuted(said, agreement.leaf, agreement.error, agreement.radius, path_of(where.line))
 
@@ -293,6 +294,20 @@ def _followed(case: Case) -> str:
         return another.follows(case, grads, case.reference(case.widest), case.widest)
     except (Fault, Refuted, Rejected):
         return ""
+
+
+def _exchanged(agreement: Agreement, values: Mapping[str, Any], plainly: Callable[..., Result]) -> str:
+    """Which wrong leaf has the gradient of another one, in words; "" if none has."""
+    if agreement.open or not any(agreement.wrong):
+        return ""
+    with balls.digits(60):
+        exact = plainly(60).values
+        for wrong in filter(None, agreement.wrong):
+            for name in filter(None, exact.keys() - {wrong}):
+                alike = np.shape(values[wrong]) == np.shape(exact[name]) and np.any(balls.floats(exact[name]))
+                if alike and compare({wrong: values[wrong]}, {wrong: exact[name]}).error <= LIMIT:
+                    return f"{wrong} has the gradient of {name}"
+    return ""
 
 
 def _told(agreement: Agreement, meaning: str, leaves: Collection[str], where: str) -> str:

@@ -82,6 +82,8 @@ def cross_entropy(calls: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def by_hand(kind: str) -> Callable[..., Any]:
         def pulled(x: Any, w: Any, labels: Any, upstream: Any) -> tuple[Any, Any]:
             dx, dw = backward(x, w, labels, upstream / upstream if kind == "dropped" else upstream)
+            if kind == "exchanged":
+                return dw, dx
             return (dx, 0 * dw if calls.name == "jax" else None) if kind == "missing" else (dx, dw)
 
         if calls.name == "jax":
@@ -127,6 +129,15 @@ def test_a_gradient_that_is_missing_is_refuted(calls: Calls) -> None:
     said = "^w has no gradient" if calls.name == "torch" else r"gradient of w \(100%\)"
     with pytest.raises(AssertionError, match=said):
         gradgate.check(by_hand("missing"), plain, arguments(calls))
+
+
+def test_gradients_in_each_others_place_are_named(calls: Calls) -> None:
+    plain, by_hand = cross_entropy(calls)
+    x, _, labels = arguments(calls)
+    given = (x, 0.5 + x, labels % 4)
+    gradgate.check(by_hand("right"), plain, given)
+    with pytest.raises(AssertionError, match=r"\n(x has the gradient of w|w has the gradient of x)\n"):
+        gradgate.check(by_hand("exchanged"), plain, given)
 
 
 def test_another_function_is_told_from_a_wrong_gradient(calls: Calls) -> None:
