@@ -171,11 +171,30 @@ def times(one: Any, other: Any) -> Any:
 
 
 def _product(one: Any, other: Any) -> Any:
-    return _squared(one) if one is other else _positive(one * other, one, other)
+    if one is other:
+        return _squared(one)
+    if isinstance(one, arb) and isinstance(other, arb) and one > 0 and other > 0:
+        return (one.lower() * other.lower()).union(one.upper() * other.upper())
+    return _positive(one * other, one, other)
 
 
 def _squared(ball: Any) -> Any:
-    return _up_to(ball.abs_upper() ** 2) if _WIDE and isinstance(ball, arb) and ball.contains(0) else ball * ball
+    if not _WIDE or not isinstance(ball, arb) or ball.is_exact():
+        return ball * ball
+    ends = ball.lower() ** 2, ball.upper() ** 2
+    return _up_to(max(ends)) if ball.contains(0) else ends[0].union(ends[1])
+
+
+def _rising(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function that rises everywhere; of a wide ball, from its values at the ends."""
+
+    def rising(ball: Any) -> Any:
+        if not _WIDE or not isinstance(ball, arb) or ball.is_exact() or not ball.is_finite():
+            return function(ball)
+        least = function(ball.lower())
+        return _positive(least.union(function(ball.upper())), least)
+
+    return rising
 
 
 def between(low: float, high: float) -> Any:
@@ -386,16 +405,8 @@ def absolute(ball: Any) -> Any:
     return abs(ball)
 
 
-def exponential(ball: Any) -> Any:
-    """eˣ."""
-    return _positive(ball.exp()) if _WIDE else ball.exp()
-
-
-def logistic(ball: Any) -> Any:
-    """1 / (1 + e⁻ˣ)."""
-    if _WIDE and not ball.is_exact():
-        return logistic(ball.lower()).union(logistic(ball.upper()))
-    return 1 / (1 + (-ball).exp())
+exponential, tanh = _rising(operator.methodcaller("exp")), _rising(operator.methodcaller("tanh"))
+logistic = _rising(lambda ball: 1 / (1 + (-ball).exp()))
 
 
 def cbrt(ball: Any) -> Any:
@@ -437,10 +448,11 @@ def _exact_only(name: str) -> Callable[[Any], Any]:
 
 UNARY: dict[str, Callable[[Any], Any]] = {
     **{name: operator.methodcaller(name) for name in (
-        "expm1", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos",
+        "expm1", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "asin", "acos",
         "atan", "asinh", "acosh", "atanh", "erf", "erfc", "digamma",
     )},
     "exp": exponential,
+    "tanh": tanh,
     "log": lambda ball: arb.neg_inf() if ball.is_zero() else ball.log(),
     "lgamma": lambda ball: abs(ball.gamma()).log(),
     "erf_inv": operator.methodcaller("erfinv"),
@@ -470,8 +482,11 @@ def _integer(ball: Any) -> int:
 
 def whole_power(base: Any, exponent: int) -> Any:
     """Base ** exponent for a whole exponent; even powers of wide balls are not negative."""
-    if _WIDE and exponent > 0:
-        return _squared(base) ** (exponent // 2) if exponent % 2 == 0 else base * whole_power(base, exponent - 1)
+    if _WIDE and exponent < 0:
+        return 1 / whole_power(base, -exponent)
+    if _WIDE and exponent > 1:
+        even = _squared(whole_power(base, exponent // 2))
+        return _product(base, even) if exponent % 2 else even
     return base**exponent
 
 

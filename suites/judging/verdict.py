@@ -47,7 +47,8 @@ class Verdict:
             the programs are ``apart``, and how often each mask, `if`, loop and block of its ``kernels`` went which way.
         lines: for an upheld formula of a pair: which lines of the author's files ran, and which loops turned.
         worst: for an upheld gradient of a pair in float64 or float32: the largest error over noise that a search found
-            (`hardest`), the ``scales`` by which it multiplied inputs, the ``shape`` if it is another one, and the largest that was ``drawn``.
+            (`hardest`), the ``scales`` by which it multiplied inputs, the ``shape`` if it is another one, and the
+            largest that was ``drawn``.
         run: examples and seed, if all problems together refute and no single one does.
         record: identities of the readings on which the verdict rests: everything that its process had read.
         loaded: gradgate's modules that were loaded while it was judged, name -> sha256; it is no part of the JSON.

@@ -80,16 +80,16 @@ def test_a_side_that_an_input_takes_is_never_proved_out_of_reach(framework: str)
     pytest.importorskip(framework)
     proofs: list[bool] = []
 
-    @settings(max_examples=40, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=16, deadline=None, database=None, derandomize=True)
     @given(programs)
     def check(steps: list[tuple[str, float]]) -> None:
         pair = pair_of(framework, made(steps))
         program = truth._Plain(truth.backprop("loss", {}, pair.where))
         specs = [pair.spec(seed=seed) for seed in range(3)]
-        for change in ("times 4", "all 0", "equal", "all 1", "first 0", "all 2", "all -2", "all 8", "all -8"):
+        for change in ("times 4", "all 0", "equal", "first 0", "all 2", "all -8"):
             specs += [pair.spec(regime=f"{unseen.PREFIX}{change}{of}") for of in ("", " in x", " in w")]
         specs = [one for one in specs if all(abs(leaf).max() <= RADIUS for leaf in pair.drawn(one).values())]
-        assert len(specs) > 12
+        assert len(specs) > 9
         try:
             possible = wide.sides(program, problem_of(pair, specs[0]), lambda tree, path: (-RADIUS, RADIUS))
         except balls.Undecided:
@@ -104,7 +104,7 @@ def test_a_side_that_an_input_takes_is_never_proved_out_of_reach(framework: str)
             assert decision.sides <= reachable, (steps, place, decision, possible)
 
     check()
-    assert sum(proofs) > 20, proofs
+    assert sum(proofs) > 6, proofs
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
