@@ -1,8 +1,8 @@
 """The hardest problem for a pair in floats that is found, and not merely the hardest that was drawn.
 
 A coordinate search from the worst problem that was drawn: one input after another is multiplied by a power of two, then
-the shape is changed, and what makes error over noise larger is kept. Only shapes that were drawn are tried, as each is a
-program to compile. Every problem has its own noise and its own truth. The number of problems is bounded, and not
+the shape is changed, and what makes error over noise larger is kept. Only drawn shapes are tried, as each is a program
+to compile. Every problem has its own noise and its own truth. The number of problems is bounded, and not
 the time, so that a run repeats.
 
 It is reported, and refutes nothing: most inputs are then larger or smaller than any that the pair draws, and right
