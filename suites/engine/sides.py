@@ -98,7 +98,8 @@ class Search:
                 break
             if self.found or " 0" in name:  # a program without decisions may divide by zero
                 spec = self._taken(name)
-                if any(side not in self._seen(place) for place, one in self._latest.items() for side in one.sides):
+                tiny = name == unseen.PREFIX + unseen.TINY and name not in self.apart  # zeros are on the same sides
+                if tiny or self._news():
                     yield spec
         for place, decision in list(self.found.items()):
             choice = decisions.short_name(place[0]) in decisions.CHOICES  # it has no margin
@@ -114,8 +115,12 @@ class Search:
                 return
             self.of_two = self.of_two[0] + 1, len(names)
             spec = self._taken(name)
-            if any(side not in self._seen(place) for place, one in self._latest.items() for side in one.sides):
+            if self._news():
                 yield spec
+
+    def _news(self) -> bool:
+        """Whether a decision of the latest Spec took a side that it took on no problem."""
+        return any(side not in self._seen(place) for place, one in self._latest.items() for side in one.sides)
 
     def _gaps(self) -> bool:
         """Whether a decision has gone one way only that other inputs may change.

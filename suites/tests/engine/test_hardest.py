@@ -11,7 +11,7 @@ from gradgate import Pair, normal, within
 from gradgate.references.backends import namespace
 from gradgate.references.contract import FRAMEWORKS
 from gradgate.suites.engine import hardest
-from gradgate.suites.judging.tolerance import KAPPA
+from gradgate.suites.judging.tolerance import KAPPA, Comparison
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.pairs import unseen
 from gradgate.suites.tests.pairs.verdicts import judged
@@ -110,3 +110,25 @@ def test_a_name_repeats_several_changes() -> None:
     changed = unseen.changed(pair, name, drawn)
     assert (changed["x"] == 8 * drawn["x"]).all()
     assert (changed["w"] == drawn["w"] / 2).all()
+
+
+@pytest.mark.parametrize(("worst", "shape"), [(7, {"N": 7}), (8, {})])
+def test_other_shapes_that_were_drawn_are_tried(worst: int, shape: dict[str, int]) -> None:
+    """The shape that is worst is reported; its problem has the scales that were worst at the first shape."""
+    pytest.importorskip("torch")
+    inputs = {"x": normal("N")}
+    pair = Pair(lambda x: x * x, lambda x: x**2, inputs, {"N": (8, 7, 2)}, framework="torch", name="shapes")
+    claim = next(claim for claim in pair.lowered.claims if claim.name == "gradient_float64")
+    drawn = [pair.spec(N=size) for size in (8, 7, 2)]
+    found = hardest.begin(claim, pair, drawn[0], 0.5, drawn)
+    assert found is not None
+    assert [one["N"] for one in found.shapes] == [2, 7]
+
+    def judge(spec: Any) -> Comparison:
+        ratio = 2.0 * (worst == spec.N) + ("times 8 " in spec.regime)
+        return Comparison("float64", {"x": (1e-15, 1e-15, ratio)})
+
+    found.search(judge)
+    assert found.summary().get("shape", {}) == shape
+    assert found.summary()["scales"] == {"x": 8.0}
+    assert found.tries <= hardest.TRIES
