@@ -68,7 +68,8 @@ class Simpler:
         for leaf in unseen.free(self.pair):
             array = self._array(leaf)
             for step in STEPS[:2]:
-                if self._taken(leaf, step(array.ravel())):
+                flat = step(array.ravel())
+                if np.array_equal(flat, array.ravel()) or self._taken(leaf, flat):
                     break
             else:
                 for step in STEPS if 0 < array.size <= EACH else ():

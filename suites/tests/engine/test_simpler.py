@@ -42,7 +42,7 @@ def refuted_at(framework: str, rule: Rule) -> dict[str, Any]:
     [
         (RULES["above a number"], 2, "unseen: is 0 30 in x"),
         (RULES["exactly three"], 2, "unseen: is 3 0 in x"),
-        (RULES["all equal"], 2, "unseen: is 0 in x"),
+        (RULES["all equal"], 2, "unseen: all 0"),
         (cubic(lambda xp, x: (xp.max(x) > 20) & (len(x) > 3)), 4, "unseen: is 0 0 0 30 in x"),
     ],
 )
