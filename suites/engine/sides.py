@@ -48,7 +48,9 @@ STEPS = 4
 """Steps of the secant method towards one side."""
 OPERATIONS = 20
 """How many times the operations of the unchanged problem a program may take at changed inputs: a loop may not end."""
-RADII = (1e8, 1e4, 10.0)
+SHAPES = 2
+"""At the shapes of so many of these problems a side is proved to be out of reach, if it can be."""
+RADII = (1e8, 10.0)
 """Largest absolute numbers of the inputs for which a side is proved to be out of reach, the first that can be."""
 Tried = Sequence[tuple[Spec, Mapping[str, Any]]]
 """Problems, with the options of the function."""
@@ -123,7 +125,7 @@ class Search:
         return any(side not in self._seen(place) for place, one in self._latest.items() for side in one.sides)
 
     def _gaps(self) -> bool:
-        """Whether a decision has gone one way only that other inputs may change.
+        """Whether a decision has gone one way only that other inputs may change, as far as is known.
 
         Choices are included, because their booleans may join two comparisons. Where the program compares no values,
         they come from shapes and from indices, which no input changes.
@@ -131,7 +133,7 @@ class Search:
         names = {place: decisions.short_name(place[0]) for place in self.found}
         compared = any(name not in (*decisions.CHOICES, *SMOOTH_SIDES) for name in names.values())
         return compared and any(
-            decisions.missing(place, decision)
+            (never := decisions.missing(place, decision)) and not self._proof(place, never)
             for place, decision in self.found.items()
             if place[1] and names[place] not in SMOOTH_SIDES
         )
@@ -226,7 +228,7 @@ class Search:
             pair = self.pair
             if not (pair.random or pair.against_itself or any(draw.kind == "given" for draw in pair.leaves.values())):
                 try:
-                    for spec, program in itertools.product(self.bases, self.programs):
+                    for spec, program in itertools.product(self.bases[-SHAPES:], self.programs):
                         found = wide.sides(program, _problem(spec, pair), functools.partial(_range, spec, radius))
                         wide.add(made, found)
                 except Exception:  # whatever it is, nothing is proved
@@ -235,8 +237,10 @@ class Search:
 
     def _within(self, radius: float) -> str:
         """For which inputs something is proved."""
+        sizes = [", ".join(f"{name}={size}" for name, size in spec.fields.items()) for spec in self.bases[-SHAPES:]]
+        shapes = " and ".join(dict.fromkeys(sizes)) or "its one shape"
         data = "" if all(draw.floating for draw in self.pair.leaves.values()) else ", and the integers drawn"
-        return f"proved for all inputs up to {radius:g}, at the shapes of {len(self.bases)} problems{data}"
+        return f"proved for all inputs up to {radius:g}, at {shapes}{data}"
 
     def start(self, specs: Sequence[PairSpec]) -> None:
         """Enter the sides of problems that were judged, among them the base."""

@@ -233,7 +233,7 @@ def _positive(result: Any, *given: Any) -> Any:
 
 def adding() -> np.ufunc:
     """The function of NumPy that adds two balls, to reduce an array by."""
-    return np.frompyfunc(_sum, 2, 1) if _WIDE else np.add
+    return np.frompyfunc(_sum, 2, 1, identity=0) if _WIDE else np.add
 
 
 def plus(one: Any, other: Any) -> Any:
