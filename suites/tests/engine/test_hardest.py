@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gradgate import Pair, normal, within
+from gradgate.references import registry
 from gradgate.references.backends import namespace
 from gradgate.references.contract import FRAMEWORKS
+from gradgate.suites.checks import CHECKS, Case
 from gradgate.suites.engine import hardest
+from gradgate.suites.judging.subject import Refuted, Subject
 from gradgate.suites.judging.tolerance import KAPPA, Comparison
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.pairs import unseen
@@ -132,3 +136,46 @@ def test_other_shapes_that_were_drawn_are_tried(worst: int, shape: dict[str, int
     assert found.summary().get("shape", {}) == shape
     assert found.summary()["scales"] == {"x": 8.0}
     assert found.tries <= hardest.TRIES
+
+
+@pytest.mark.parametrize(("regime", "within"), [("", True), ("unseen: times 30", False)])
+def test_why_floats_do_not_refute_at_inputs_that_only_the_search_found(regime: str, within: bool) -> None:
+    """Attention that keeps no matrix is right, and far beyond the bound where q and k are large."""
+    torch = pytest.importorskip("torch")
+
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, q: Any, k: Any, v: Any) -> Any:
+            scores = q @ k.T
+            total = scores.logsumexp(1)
+            out = (scores - total[:, None]).exp() @ v
+            ctx.save_for_backward(q, k, v, out, total)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            q, k, v, out, total = ctx.saved_tensors
+            weights = (q @ k.T - total[:, None]).exp()
+            apart = weights * (grads[0] @ v.T - (grads[0] * out).sum(1)[:, None])
+            return apart @ k, apart.T @ q, weights.T @ grads[0]
+
+    pair = Pair(
+        lambda q, k, v: Attention.apply(q, k, v),
+        lambda q, k, v: torch.softmax(q @ k.T, -1) @ v,
+        inputs={name: normal("T H") for name in ("q", "k", "v")},
+        dims={"T": (16,), "H": (8,)},
+        framework="torch",
+        name="attention",
+    )
+    method = pair.lowered
+    claim = method.claim("gradient_float32")
+    subject = Subject(method, pair)
+    found = []
+    for seed in range(4):
+        case = Case(subject, claim, pair.spec(regime=regime, dtype="float32", seed=seed), {})
+        with contextlib.suppress(Refuted):
+            CHECKS[claim.check].function(case)
+        found.extend(case.comparisons)
+    registry.forget(method.family)
+    assert found
+    assert (max(one.ratio for one in found) < KAPPA) == within
