@@ -50,8 +50,9 @@ OPERATIONS = 20
 """How many times the operations of the unchanged problem a program may take at changed inputs: a loop may not end."""
 SHAPES = 2
 """At the shapes of so many of these problems a side is proved to be out of reach, if it can be."""
-RADII = (1e8, 10.0)
-"""Largest absolute numbers of the inputs for which a side is proved to be out of reach, the first that can be."""
+RADIUS = 1e8
+"""Largest absolute numbers of the inputs for which a side is proved to be out of reach: the largest scale tried. For
+smaller ones, `x > 300` would be out of reach."""
 Tried = Sequence[tuple[Spec, Mapping[str, Any]]]
 """Problems, with the options of the function."""
 
@@ -79,7 +80,7 @@ class Search:
     of_two: tuple[int, int] = (0, 0)
     apart: dict[str, str] = field(default_factory=dict)
     bases: Sequence[PairSpec] = ()
-    _proofs: dict[float, wide.Sides] = field(default_factory=dict)
+    _everywhere: wide.Sides | None = None
     _operations: int = 0
     _unchanged: Decisions = field(default_factory=dict)
     _latest: Decisions = field(default_factory=dict)
@@ -133,7 +134,7 @@ class Search:
         names = {place: decisions.short_name(place[0]) for place in self.found}
         compared = any(name not in (*decisions.CHOICES, *SMOOTH_SIDES) for name in names.values())
         return compared and any(
-            (never := decisions.missing(place, decision)) and not self._proof(place, never)
+            (never := decisions.missing(place, decision)) and not self._proved(place, never)
             for place, decision in self.found.items()
             if place[1] and names[place] not in SMOOTH_SIDES
         )
@@ -176,9 +177,9 @@ class Search:
             counts[line] = both + (not half), every + 1
             if half:
                 gaps += 1
-                radius = self._proof(place, never)
-                proved += radius > 0
-                why = f"cannot be reached: {self._within(radius)}" if radius else self._why(place, never)
+                out = self._proved(place, never)
+                proved += out
+                why = f"cannot be reached: {self._within()}" if out else self._why(place, never)
                 lines.setdefault(line, f"{decisions.worded(place, never)} at {line} ({why})")
         sides = [_sides(place, one) for place, one in own.items()]
         shapes = self.tiles()
@@ -212,35 +213,32 @@ class Search:
         two = f"; {tried} of {every} changes of two inputs among them" if tried else ""
         return f"not found in {self.tries} tries; nearest {nearest:.3g}{two}"
 
-    def _proof(self, place: Place, never: decisions.Missing) -> float:
-        """The largest of RADII for which it is proved that a decision takes none of these sides; 0 if it is not."""
-        sides = frozenset[int]().union(*(some for _, some in never))
-        for radius in RADII:
-            taken = wide.reachable(self._everywhere(radius), place)
-            if taken is not None and not taken & sides:
-                return radius
-        return 0.0
+    def _proved(self, place: Place, never: decisions.Missing) -> bool:
+        """Whether it is proved that a decision takes none of these sides, for inputs up to RADIUS."""
+        if self._everywhere is None:
+            self._everywhere = self._sides_everywhere()
+        taken = wide.reachable(self._everywhere, place)
+        return taken is not None and not any(taken & sides for _, sides in never)
 
-    def _everywhere(self, radius: float) -> wide.Sides:
-        """The sides that decisions may take for all inputs of the bases' shapes up to `radius`; {} if unknown."""
-        if radius not in self._proofs:
-            self._proofs[radius] = made = {}
-            pair = self.pair
-            if not (pair.random or pair.against_itself or any(draw.kind == "given" for draw in pair.leaves.values())):
-                try:
-                    for spec, program in itertools.product(self.bases[-SHAPES:], self.programs):
-                        found = wide.sides(program, _problem(spec, pair), functools.partial(_range, spec, radius))
-                        wide.add(made, found)
-                except Exception:  # whatever it is, nothing is proved
-                    made.clear()
-        return self._proofs[radius]
+    def _sides_everywhere(self) -> wide.Sides:
+        """The sides that decisions may take for all inputs of some of the bases' shapes; {} if nothing is known."""
+        made: wide.Sides = {}
+        pair = self.pair
+        if pair.random or pair.against_itself or any(draw.kind == "given" for draw in pair.leaves.values()):
+            return {}
+        try:
+            for spec, program in itertools.product(self.bases[-SHAPES:], self.programs):
+                wide.add(made, wide.sides(program, _problem(spec, pair), functools.partial(_range, spec)))
+        except Exception:  # whatever it is, nothing is proved
+            return {}
+        return made
 
-    def _within(self, radius: float) -> str:
+    def _within(self) -> str:
         """For which inputs something is proved."""
         sizes = [", ".join(f"{name}={size}" for name, size in spec.fields.items()) for spec in self.bases[-SHAPES:]]
         shapes = " and ".join(dict.fromkeys(sizes)) or "its one shape"
         data = "" if all(draw.floating for draw in self.pair.leaves.values()) else ", and the integers drawn"
-        return f"proved for all inputs up to {radius:g}, at {shapes}{data}"
+        return f"proved for all inputs that the draws allow, up to {RADIUS:g}, at {shapes}{data}"
 
     def start(self, specs: Sequence[PairSpec]) -> None:
         """Enter the sides of problems that were judged, among them the base."""
@@ -345,8 +343,8 @@ def search(subject: Subject, claim: Claim, tried: Tried) -> Search | None:
     return made
 
 
-def _range(spec: PairSpec, radius: float, tree: str, path: str) -> wide.Range | None:
-    """The least and the largest number of an input or cotangent, up to `radius` where its draw declares nothing."""
+def _range(spec: PairSpec, tree: str, path: str) -> wide.Range | None:
+    """The least and the largest number of an input or cotangent, up to RADIUS where its draw declares nothing."""
     draw = spec.pair.leaves.get(path) if tree != "cotangents" else None
     kind = draw.kind if draw is not None else ""
     if kind == "constant":
@@ -354,7 +352,7 @@ def _range(spec: PairSpec, radius: float, tree: str, path: str) -> wide.Range | 
     if kind in ("uniform", "between"):
         low, high = (float(expressions.evaluate(end, spec.sizes)) for end in (draw.low, draw.high))
         return low, high
-    return {"simplex": (0.0, 1.0), "positive": (0.0, radius)}.get(kind, (-radius, radius))
+    return {"simplex": (0.0, 1.0), "positive": (0.0, RADIUS)}.get(kind, (-RADIUS, RADIUS))
 
 
 def _sides(place: Place, decision: Decision) -> dict[str, Any]:
