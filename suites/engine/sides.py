@@ -346,13 +346,14 @@ def search(subject: Subject, claim: Claim, tried: Tried) -> Search | None:
 def _range(spec: PairSpec, tree: str, path: str) -> wide.Range | None:
     """The least and the largest number of an input or cotangent, up to RADIUS where its draw declares nothing."""
     draw = spec.pair.leaves.get(path) if tree != "cotangents" else None
-    kind = draw.kind if draw is not None else ""
-    if kind == "constant":
+    if draw is None:  # a cotangent, or a parameter of a module
+        return -RADIUS, RADIUS
+    if draw.kind == "constant":
         return None
-    if kind in ("uniform", "between"):
+    if draw.kind in ("uniform", "between"):
         low, high = (float(expressions.evaluate(end, spec.sizes)) for end in (draw.low, draw.high))
         return low, high
-    return {"simplex": (0.0, 1.0), "positive": (0.0, RADIUS)}.get(kind, (-RADIUS, RADIUS))
+    return {"simplex": (0.0, 1.0), "positive": (0.0, RADIUS)}.get(draw.kind, (-RADIUS, RADIUS))
 
 
 def _sides(place: Place, decision: Decision) -> dict[str, Any]:
