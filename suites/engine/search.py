@@ -20,7 +20,7 @@ from gradgate.references import registry
 from gradgate.references.contract import Claim, Family, Method, Spec, installed
 from gradgate.suites.checks import CHECKS, Case, Check, sweeps
 from gradgate.suites.checks.base import Excused, Rejected
-from gradgate.suites.engine import hardest, lines_run, sides, strategies
+from gradgate.suites.engine import hardest, lines_run, sides, simpler, strategies
 from gradgate.suites.engine.coverage import coverage
 from gradgate.suites.engine.given import Judging, judge_case, verdict_of
 from gradgate.suites.exact import decisions
@@ -30,6 +30,7 @@ from gradgate.suites.judging.tolerance import Comparison
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.pairs.lengths import long_sums
 from gradgate.suites.pairs.pair import Pair
+from gradgate.suites.pairs.spec import PairSpec
 
 DRAWS = 3
 """How many problems Hypothesis may draw for each one that is judged. It repeats some, and it prefers some shapes."""
@@ -75,7 +76,7 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
                 draw(search, put, subject.declared, claim, check, run)
                 reached = sides.search(subject, claim, search.tried)
                 if reached:
-                    _other_sides(reached, put)
+                    _other_sides(search, reached, put, strategies.shapes(registry.family(task.family), claim.where))
             worst = _hardest(search, subject, claim, check)
     except Inapplicable as why:
         return Verdict(task, "inapplicable", len(search.judged), reason=str(why))
@@ -95,8 +96,24 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
     return dataclasses.replace(verdict, coverage=dataclasses.asdict(some))
 
 
-def _other_sides(reached: sides.Search, put: Callable[[Spec, Mapping[str, Any]], None]) -> None:
-    """Judge the problems that take sides of decisions which none has taken."""
+def _other_sides(
+    search: Judging,
+    reached: sides.Search,
+    put: Callable[[Spec, Mapping[str, Any]], None],
+    shapes: Sequence[Mapping[str, Any]],
+) -> None:
+    """Judge the problems that take sides of decisions which none has taken; what refutes is made simpler."""
+
+    def refuted(spec: PairSpec) -> bool:
+        before = search.failure
+        try:
+            put(spec, reached.options)
+        except Exception as why:  # also of foreign code, at inputs that nobody has promised
+            if before and type(why) is type(before[0]):
+                return True
+            search.failure = before
+        return False
+
     for spec in reached.problems():
         try:
             put(spec, reached.options)
@@ -105,6 +122,9 @@ def _other_sides(reached: sides.Search, put: Callable[[Spec, Mapping[str, Any]],
             reached.judged(str(why))
         except Rejected as why:
             reached.rejected(str(why))
+        except (Refuted, Fault):
+            simpler.Simpler(reached.pair, spec, refuted).search(shapes)
+            raise
 
 
 def _hardest(search: Judging, subject: Subject, claim: Claim, check: Check) -> dict[str, Any]:
@@ -112,7 +132,7 @@ def _hardest(search: Judging, subject: Subject, claim: Claim, check: Check) -> d
     if search.worst is None:
         return {}
     drawn, first = search.worst
-    found = hardest.begin(claim, subject.function, first.spec, drawn.ratio)
+    found = hardest.begin(claim, subject.function, first.spec, drawn.ratio, [spec for spec, _ in search.tried])
     if found is None:
         return {}
 

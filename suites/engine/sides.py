@@ -4,25 +4,29 @@ The search changes the inputs of one problem (`pairs.unseen`). First come change
 for each decision that still went one way only, changes on which its margin, left − right, changes its sign: the secant
 method finds them, because sixty digits give the margin at every input. What is found is judged by `checks.exact`, which
 says when a difference there is no fault.
+
+A side that was not found may be one that no input has. One evaluation with wide balls as inputs proves that for some
+(`exact.wide`), at the shapes of a few problems, within a range.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from gradgate.references import oracle
 from gradgate.references.contract import Claim, Problem, Spec
-from gradgate.suites.exact import balls, decisions, tiles, truth
+from gradgate.suites.exact import balls, decisions, tiles, truth, wide
 from gradgate.suites.exact.decisions import ABOVE, BELOW, TIED, Decision, Decisions, Place
 from gradgate.suites.exact.programs import Evaluator
 from gradgate.suites.exact.tiles import Tiles
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import finite
-from gradgate.suites.pairs import unseen
+from gradgate.suites.pairs import expressions, unseen
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import PairSpec
 
@@ -36,12 +40,19 @@ GUIDED = 24
 """How many of these the search for single sides may use."""
 SMOOTH_SIDES = ("abs", "sign")
 """Operations whose sides are searched for, and not listed: most are of numbers that are never negative."""
-PAIRS = 24
-"""Most inputs of which two are changed at once; they are tried last, for decisions that still went one way only."""
+EVERY = 64
+"""Up to so many changes of two inputs at once, all are tried; last, and for decisions that still went one way only."""
+SAMPLE = 24
+"""How many of them are tried if there are more: those of two of three inputs are three times as many."""
 STEPS = 4
 """Steps of the secant method towards one side."""
 OPERATIONS = 20
 """How many times the operations of the unchanged problem a program may take at changed inputs: a loop may not end."""
+SHAPES = 2
+"""At the shapes of so many of these problems a side is proved to be out of reach, if it can be."""
+RADIUS = 1e8
+"""Largest absolute numbers of the inputs for which a side is proved to be out of reach: the largest scale tried. For
+smaller ones, `x > 300` would be out of reach."""
 Tried = Sequence[tuple[Spec, Mapping[str, Any]]]
 """Problems, with the options of the function."""
 
@@ -53,8 +64,10 @@ class Search:
     Attributes:
         found: the decisions on problems that were judged.
         tries: number of changed inputs at which the programs were evaluated.
+        of_two: how many of these had two inputs changed at once, and how many such changes there are.
         apart: regime -> why the problem could not be judged, or in which way the programs differ there.
         tiles: how the masks, branches, loops and blocks of the function's kernels went on all problems.
+        bases: the problems at whose shapes a side may be proved to be out of reach.
     """
 
     pair: Pair
@@ -64,7 +77,10 @@ class Search:
     tiles: Callable[[], Tiles]
     found: Decisions = field(default_factory=dict)
     tries: int = 0
+    of_two: tuple[int, int] = (0, 0)
     apart: dict[str, str] = field(default_factory=dict)
+    bases: Sequence[PairSpec] = ()
+    _everywhere: wide.Sides | None = None
     _operations: int = 0
     _unchanged: Decisions = field(default_factory=dict)
     _latest: Decisions = field(default_factory=dict)
@@ -74,7 +90,7 @@ class Search:
     def problems(self) -> Iterator[PairSpec]:
         """Specs to judge, one at a time: call `judged` after each that was judged.
 
-        Cost: two evaluations in sixty digits for each of at most TRIES + PAIRS inputs.
+        Cost: two evaluations in sixty digits for each of at most TRIES + EVERY inputs.
         """
         for leaf in unseen.indices(self.pair):  # integers are compared without balls, so no decision shows these
             spec = self._taken(unseen.regime("equal", leaf=leaf))
@@ -85,7 +101,8 @@ class Search:
                 break
             if self.found or " 0" in name:  # a program without decisions may divide by zero
                 spec = self._taken(name)
-                if any(side not in self._seen(place) for place, one in self._latest.items() for side in one.sides):
+                tiny = name == unseen.PREFIX + unseen.TINY and name not in self.apart  # zeros are on the same sides
+                if tiny or self._news():
                     yield spec
         for place, decision in list(self.found.items()):
             choice = decisions.short_name(place[0]) in decisions.CHOICES  # it has no margin
@@ -95,15 +112,21 @@ class Search:
             constant = place[2] or decision.left
             if constant and TIED not in decision.sides:
                 yield from self._first_at(place, constant)
-        for name in unseen.of_two(self.pair) if self._gaps() else ():
-            if self.tries >= TRIES + PAIRS or not self._gaps():
+        names = unseen.of_two(self.pair)
+        for name in names if len(names) <= EVERY else names[:SAMPLE]:
+            if not self._gaps():
                 return
+            self.of_two = self.of_two[0] + 1, len(names)
             spec = self._taken(name)
-            if any(side not in self._seen(place) for place, one in self._latest.items() for side in one.sides):
+            if self._news():
                 yield spec
 
+    def _news(self) -> bool:
+        """Whether a decision of the latest Spec took a side that it took on no problem."""
+        return any(side not in self._seen(place) for place, one in self._latest.items() for side in one.sides)
+
     def _gaps(self) -> bool:
-        """Whether a decision has gone one way only that other inputs may change.
+        """Whether a decision has gone one way only that other inputs may change, as far as is known.
 
         Choices are included, because their booleans may join two comparisons. Where the program compares no values,
         they come from shapes and from indices, which no input changes.
@@ -111,7 +134,7 @@ class Search:
         names = {place: decisions.short_name(place[0]) for place in self.found}
         compared = any(name not in (*decisions.CHOICES, *SMOOTH_SIDES) for name in names.values())
         return compared and any(
-            decisions.missing(place, decision)
+            (never := decisions.missing(place, decision)) and not self._proved(place, never)
             for place, decision in self.found.items()
             if place[1] and names[place] not in SMOOTH_SIDES
         )
@@ -144,7 +167,7 @@ class Search:
             for place, one in self.found.items()
             if place[1] and decisions.short_name(place[0]) not in decisions.CHOICES
         }
-        gaps, lines = 0, dict[str, str]()
+        gaps, proved, lines = 0, 0, dict[str, str]()
         counts: dict[str, tuple[int, int]] = {}
         for place, one in own.items():
             never = decisions.missing(place, one)
@@ -154,7 +177,10 @@ class Search:
             counts[line] = both + (not half), every + 1
             if half:
                 gaps += 1
-                lines.setdefault(line, f"{decisions.worded(place, never)} at {line} ({self._why(place, never)})")
+                out = self._proved(place, never)
+                proved += out
+                why = f"cannot be reached: {self._within()}" if out else self._why(place, never)
+                lines.setdefault(line, f"{decisions.worded(place, never)} at {line} ({why})")
         sides = [_sides(place, one) for place, one in own.items()]
         shapes = self.tiles()
         for (kind, line), ways in shapes.items():
@@ -166,6 +192,7 @@ class Search:
         return {
             "decisions": len(own) + len(shapes),
             "both": len(own) + len(shapes) - gaps,
+            **({"proved": proved} if proved else {}),
             "never": list(lines.values()),
             "lines": {line: list(pair) for line, pair in counts.items()},
             **({"sides": sides} if sides else {}),
@@ -182,7 +209,36 @@ class Search:
                     name = self._unjudged[place, side]
                     return f"not judged at {name.removeprefix(unseen.PREFIX)}: {self.apart[name]}"
         nearest = min(self.found[place].nearest.values())
-        return f"not found in {self.tries} tries; nearest {nearest:.3g}"
+        tried, every = self.of_two
+        two = f"; {tried} of {every} changes of two inputs among them" if tried else ""
+        return f"not found in {self.tries} tries; nearest {nearest:.3g}{two}"
+
+    def _proved(self, place: Place, never: decisions.Missing) -> bool:
+        """Whether it is proved that a decision takes none of these sides, for inputs up to RADIUS."""
+        if self._everywhere is None:
+            self._everywhere = self._sides_everywhere()
+        taken = wide.reachable(self._everywhere, place)
+        return taken is not None and not any(taken & sides for _, sides in never)
+
+    def _sides_everywhere(self) -> wide.Sides:
+        """The sides that decisions may take for all inputs of some of the bases' shapes; {} if nothing is known."""
+        made: wide.Sides = {}
+        pair = self.pair
+        if pair.random or pair.against_itself or any(draw.kind == "given" for draw in pair.leaves.values()):
+            return {}
+        try:
+            for spec, program in itertools.product(self.bases[-SHAPES:], self.programs):
+                wide.add(made, wide.sides(program, _problem(spec, pair), functools.partial(_range, spec)))
+        except Exception:  # whatever it is, nothing is proved
+            return {}
+        return made
+
+    def _within(self) -> str:
+        """For which inputs something is proved."""
+        sizes = [", ".join(f"{name}={size}" for name, size in spec.fields.items()) for spec in self.bases[-SHAPES:]]
+        shapes = " and ".join(dict.fromkeys(sizes)) or "its one shape"
+        data = "" if all(draw.floating for draw in self.pair.leaves.values()) else ", and the integers drawn"
+        return f"proved for all inputs that the draws allow, up to {RADIUS:g}, at {shapes}{data}"
 
     def start(self, specs: Sequence[PairSpec]) -> None:
         """Enter the sides of problems that were judged, among them the base."""
@@ -280,10 +336,24 @@ def search(subject: Subject, claim: Claim, tried: Tried) -> Search | None:
     base, options = next((one for one in plain if _enough(pair, one[0])), plain[-1])
     own = subject.program("exact", options, lambda: Evaluator(lambda problem: pair(problem, **options)))
     programs = own, truth.evaluator("loss", (), pair.where)
-    made = Search(pair, base, options, programs, lambda: tiles.united(each.tiles for each in subject.programs("exact")))
+    tiles_of = lambda: tiles.united(each.tiles for each in subject.programs("exact"))  # noqa: E731
+    made = Search(pair, base, options, programs, tiles_of, bases=[spec for spec, given in plain if given == options])
     special = {one[0].regime: one[0] for one in reversed(exact) if one[0].regime and one[1] == options}
-    made.start([*(spec for spec, given in plain if given == options), *special.values()])
+    made.start([*made.bases, *special.values()])
     return made
+
+
+def _range(spec: PairSpec, tree: str, path: str) -> wide.Range | None:
+    """The least and the largest number of an input or cotangent, up to RADIUS where its draw declares nothing."""
+    draw = spec.pair.leaves.get(path) if tree != "cotangents" else None
+    if draw is None:  # a cotangent, or a parameter of a module
+        return -RADIUS, RADIUS
+    if draw.kind == "constant":
+        return None
+    if draw.kind in ("uniform", "between"):
+        low, high = (float(expressions.evaluate(end, spec.sizes)) for end in (draw.low, draw.high))
+        return low, high
+    return {"simplex": (0.0, 1.0), "positive": (0.0, RADIUS)}.get(draw.kind, (-RADIUS, RADIUS))
 
 
 def _sides(place: Place, decision: Decision) -> dict[str, Any]:

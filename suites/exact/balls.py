@@ -12,6 +12,7 @@ balls, functions of one ball, comparisons, reductions, products of matrices.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
@@ -77,6 +78,188 @@ class Floats:
         return found if number > 0 else -found
 
 
+class Truth:
+    """What a comparison of wide balls says: whether it is true, false, or either, within `wide`.
+
+    Whatever needs to know which raises Undecided, so nothing goes on with one of the two by mistake.
+    """
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, *ways: bool) -> None:
+        self.ways = frozenset(ways)
+
+    def __bool__(self) -> bool:
+        if len(self.ways) > 1:
+            raise Undecided("a comparison, for all inputs")
+        return next(iter(self.ways))
+
+    def _with(self, other: Any, function: Callable[[bool, bool], bool]) -> Truth:
+        ways = other.ways if isinstance(other, Truth) else {bool(other)}
+        return Truth(*(function(one, two) for one in self.ways for two in ways))
+
+    def __and__(self, other: Any) -> Truth:
+        return self._with(other, operator.and_)
+
+    def __or__(self, other: Any) -> Truth:
+        return self._with(other, operator.or_)
+
+    def __xor__(self, other: Any) -> Truth:
+        return self._with(other, operator.xor)
+
+    def __invert__(self) -> Truth:
+        return Truth(*(not way for way in self.ways))
+
+    def __eq__(self, other: object) -> bool:
+        raise Undecided("a comparison, for all inputs")
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+
+_WIDE: list[None] = []
+DOUBLED = 150
+"""Up to two to the power of this, balls of wide numbers say exactly that none is negative."""
+
+
+@contextlib.contextmanager
+def wide() -> Iterator[None]:
+    """The scope in which balls are so wide that comparisons of them may be true and false (`exact.wide`).
+
+    Comparisons then give arrays of `Truth`; extremes, choices, absolute values and signs give balls that hold every
+    number that they may be. Whatever else a ball does not decide raises Undecided, as always.
+    """
+    _WIDE.append(None)
+    try:
+        yield
+    finally:
+        _WIDE.pop()
+
+
+def is_truth(array: Any) -> bool:
+    """Whether an array holds comparisons that wide balls do not decide."""
+    return (
+        isinstance(array, np.ndarray)
+        and array.dtype == object
+        and bool(array.size)
+        and isinstance(array.flat[0], Truth)
+    )
+
+
+def booleans(found: Any) -> Any:
+    """What comparisons gave, as an array of booleans, or of `Truth` if one of them was not decided."""
+    if not _WIDE or not any(isinstance(one, Truth) for one in whole(found).ravel().tolist()):
+        return np.asarray(found, bool)
+    return elementwise(lambda one: one if isinstance(one, Truth) else Truth(bool(one)), found)
+
+
+def choose(mask: Any, one: Any, other: Any) -> Any:
+    """`one` where the mask is true, `other` where it is false, and a ball that holds both where it may be either."""
+    return elementwise(_chosen, mask, one, other) if is_truth(mask) else np.where(mask, one, other)
+
+
+def _chosen(mask: Any, one: Any, other: Any) -> Any:
+    if not isinstance(mask, Truth) or len(mask.ways) == 1:
+        return one if mask else other
+    if not (isinstance(one, arb) and isinstance(other, arb)):
+        raise Undecided("a choice, for all inputs")
+    return one if one is other else one.union(other)
+
+
+def times(one: Any, other: Any) -> Any:
+    """The product; of wide balls, that of a number and itself is not negative."""
+    return elementwise(_product, one, other) if _WIDE else one * other
+
+
+def _product(one: Any, other: Any) -> Any:
+    if one is other:
+        return _squared(one)
+    if isinstance(one, arb) and isinstance(other, arb) and one > 0 and other > 0:
+        return (one.lower() * other.lower()).union(one.upper() * other.upper())
+    return _positive(one * other, one, other)
+
+
+def _squared(ball: Any) -> Any:
+    if not _WIDE or not isinstance(ball, arb) or ball.is_exact():
+        return ball * ball
+    ends = ball.lower() ** 2, ball.upper() ** 2
+    return _up_to(max(ends)) if ball.contains(0) else ends[0].union(ends[1])
+
+
+def _rising(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function that rises everywhere; of a wide ball, from its values at the ends."""
+
+    def rising(ball: Any) -> Any:
+        if not _WIDE or not isinstance(ball, arb) or ball.is_exact() or not ball.is_finite():
+            return function(ball)
+        least = function(ball.lower())
+        return _positive(least.union(function(ball.upper())), least)
+
+    return rising
+
+
+def between(low: float, high: float) -> Any:
+    """A new ball of all numbers from `low` to `high`."""
+    return _up_to(arb(high)) if low == 0 else arb(low).union(arb(high))
+
+
+def is_wide() -> bool:
+    """Whether a scope of `wide` is open."""
+    return bool(_WIDE)
+
+
+@functools.cache
+def _from_zero(power: int) -> Any:
+    """The numbers from 0 to 2 ** power. Arb rounds radii upwards, but that of a doubled ball is exact."""
+    if power > 1:
+        return _from_zero(power - 1) + _from_zero(power - 1)
+    return arb(0, 10**30).sin() + 1  # every sine: −1 … 1, exactly
+
+
+def _up_to(most: Any) -> Any:
+    """A new ball of the numbers from 0 to `most`, or to a power of two above it, so that no number is negative."""
+    if not most.is_finite():
+        return most
+    mantissa, exponent = most.abs_upper().man_exp()
+    power = max(1, int(exponent) + (int(mantissa) - 1).bit_length())
+    return _from_zero(power) + 0 if power <= DOUBLED else most
+
+
+def _positive(result: Any, *given: Any) -> Any:
+    """The result of balls without negative numbers, which has none, either; its radius may say so by rounding."""
+    if not isinstance(result, arb) or result >= 0 or not all(one >= 0 for one in given):
+        return result
+    return _up_to(result.upper()) if result.is_finite() else result
+
+
+def adding() -> np.ufunc:
+    """The function of NumPy that adds two balls, to reduce an array by."""
+    return np.frompyfunc(_sum, 2, 1, identity=0) if _WIDE else np.add
+
+
+def plus(one: Any, other: Any) -> Any:
+    """The sum; of wide balls without negative numbers, one without negative numbers."""
+    return whole(adding()(one, other)) if _WIDE else one + other
+
+
+def _sum(one: Any, other: Any) -> Any:
+    return _positive(one + other, one, other)
+
+
+def _possible(one: Any, other: Any) -> set[int]:
+    """The sides that a comparison of wide balls may have, each of which is listed as a comparison."""
+    if one is other and not one.is_nan():
+        found = {0}
+    elif one.is_nan() or other.is_nan():
+        found = {-1, 0, 1, 2}
+    else:
+        found = set() if one >= other else {-1}
+        found |= set() if one <= other else {1}
+        found |= {0} if one.overlaps(other) else set()
+    if _COMPARED:
+        _COMPARED[-1].extend((one, other, side) for side in found)
+    return found
+
+
 _FLOATS: list[Floats] = []
 """The innermost scope of `standing` is the last."""
 
@@ -124,7 +307,7 @@ def exact(array: Any) -> Any:
     """
     plain = np.asarray(array)
     if plain.dtype == object:
-        return plain
+        return elementwise(lambda one: _chosen(one, arb(1), arb(0)), plain) if _WIDE and is_truth(plain) else plain
     if not plain.size:
         return np.empty(plain.shape, object)
     if plain.dtype.kind in "bui":
@@ -205,16 +388,25 @@ def sign(ball: Any) -> Any:
     return arb(side)
 
 
+def signs(ball: Any) -> Any:
+    """`sign`; of a wide ball, a ball that holds every sign that its numbers have."""
+    if not _WIDE or ball.is_nan():
+        return sign(ball)
+    found = _possible(ball, ZERO)
+    return arb(min(found)).union(arb(max(found)))
+
+
 def absolute(ball: Any) -> Any:
     """|x|; of a complex ball its modulus, a real one."""
+    if _WIDE and isinstance(ball, arb):
+        return _up_to(ball.abs_upper()) if len(_possible(ball, ZERO)) == 3 else abs(ball)
     if _COMPARED and isinstance(ball, arb):
         _noted(ball, ZERO)
     return abs(ball)
 
 
-def logistic(ball: Any) -> Any:
-    """1 / (1 + e⁻ˣ)."""
-    return 1 / (1 + (-ball).exp())
+exponential, tanh = _rising(operator.methodcaller("exp")), _rising(operator.methodcaller("tanh"))
+logistic = _rising(lambda ball: 1 / (1 + (-ball).exp()))
 
 
 def cbrt(ball: Any) -> Any:
@@ -247,8 +439,7 @@ def _exact_only(name: str) -> Callable[[Any], Any]:
     def step(ball: Any) -> Any:
         result = getattr(ball, name)()
         if result.is_exact():
-            if _COMPARED:
-                _noted(ball, (ball + HALF).floor())
+            noted_whole(ball)
             return result
         raise Undecided(f"{name} of a number whose ball contains a whole number")
 
@@ -257,19 +448,21 @@ def _exact_only(name: str) -> Callable[[Any], Any]:
 
 UNARY: dict[str, Callable[[Any], Any]] = {
     **{name: operator.methodcaller(name) for name in (
-        "exp", "expm1", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos",
+        "expm1", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "asin", "acos",
         "atan", "asinh", "acosh", "atanh", "erf", "erfc", "digamma",
     )},
+    "exp": exponential,
+    "tanh": tanh,
     "log": lambda ball: arb.neg_inf() if ball.is_zero() else ball.log(),
     "lgamma": lambda ball: abs(ball.gamma()).log(),
     "erf_inv": operator.methodcaller("erfinv"),
     "neg": operator.neg,
     "abs": absolute,
-    "sign": sign,
+    "sign": signs,
     "logistic": logistic,
     "cbrt": cbrt,
     "exp2": exp2,
-    "square": lambda ball: ball * ball,
+    "square": _squared,
     "floor": _exact_only("floor"),
     "ceil": _exact_only("ceil"),
     "round": rounded,
@@ -287,14 +480,24 @@ def _integer(ball: Any) -> int:
     return int(ball.unique_fmpz())
 
 
+def whole_power(base: Any, exponent: int) -> Any:
+    """Base ** exponent for a whole exponent; even powers of wide balls are not negative."""
+    if _WIDE and exponent < 0:
+        return 1 / whole_power(base, -exponent)
+    if _WIDE and exponent > 1:
+        even = _squared(whole_power(base, exponent // 2))
+        return _product(base, even) if exponent % 2 else even
+    return base**exponent
+
+
 def power(base: Any, exponent: Any) -> Any:
     """Base ** exponent of one ball each; a whole exponent is exact for negative bases, too."""
     if isinstance(exponent, arb) and exponent.is_exact() and exponent.is_integer():
         number = _integer(exponent)
         if abs(number) < 2**20:
-            if number > 0 and isinstance(base, arb) and base.mid().is_zero() and not base.is_zero():
+            if number > 0 and not _WIDE and isinstance(base, arb) and base.mid().is_zero() and not base.is_zero():
                 return arb(0, base.abs_upper() ** number)  # Arb's power of a ball around 0 is NaN
-            return base**number
+            return whole_power(base, number)
     if isinstance(base, arb) and base.is_zero() and exponent > 0:
         return arb(0)
     return base**exponent
@@ -325,6 +528,18 @@ def _noted(one: Any, other: Any) -> None:
         _COMPARED[-1].append((one, other, _side(one, other, "")))
 
 
+def noted_whole(ball: Any) -> None:
+    """List the comparison of a number with the whole number beside it, which rounding and a cast to integers make."""
+    if _COMPARED:
+        _noted(ball, (ball + HALF).floor())
+
+
+def noted(one: float, other: float) -> None:
+    """List a comparison that Python made of two floats."""
+    if _COMPARED:
+        _noted(arb(one), arb(other))
+
+
 def divided(divisor: Any) -> None:
     """List a division by exactly zero."""
     if _COMPARED:
@@ -333,7 +548,7 @@ def divided(divisor: Any) -> None:
 
 def selected(mask: Any) -> None:
     """List a choice by booleans: that some are true as 1, that some are false as −1, without numbers."""
-    if _COMPARED:
+    if _COMPARED and not _WIDE:
         truth = np.asarray(mask, bool)
         _COMPARED[-1].extend((None, None, side) for side, taken in ((1, truth.any()), (-1, not truth.all())) if taken)
 
@@ -347,6 +562,11 @@ def _compared(one: Any, other: Any, what: str) -> int:
 
 def _decided(one: Any, other: Any, what: str) -> int:
     """−1, 0 or 1 as one is below, equal to or above other; 2 if either is not a number."""
+    if _WIDE:
+        found = _possible(one, other)
+        if len(found) > 1:
+            raise Undecided(f"whether a number is {what} another, for all inputs")
+        return found.pop()
     side = _side(one, other, what)
     if _COMPARED and one is not other:  # a search that meets its own best number again decides nothing
         _COMPARED[-1].append((one, other, side))
@@ -367,13 +587,25 @@ def _side(one: Any, other: Any, what: str) -> int:
     raise Undecided(f"whether a number is {what} another")
 
 
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    "lt": lambda a, b: _compared(a, b, "less than") == -1,
-    "le": lambda a, b: _compared(a, b, "at most") in (-1, 0),
-    "gt": lambda a, b: _compared(a, b, "greater than") == 1,
-    "ge": lambda a, b: _compared(a, b, "at least") in (0, 1),
-    "eq": lambda a, b: _compared(a, b, "equal to") == 0,
-    "ne": lambda a, b: _compared(a, b, "unequal to") != 0,
+def _comparison(what: str, *sides: int) -> Callable[[Any, Any], Any]:
+    """A comparison by the sides on which it is true; a `Truth` within `wide` if it is not decided."""
+
+    def holds(one: Any, other: Any) -> Any:
+        if not _WIDE:
+            return _compared(one, other, what) in sides
+        found = {side in sides for side in _possible(one, other)}
+        return found.pop() if len(found) == 1 else Truth(*found)
+
+    return holds
+
+
+_COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
+    "lt": _comparison("less than", -1),
+    "le": _comparison("at most", -1, 0),
+    "gt": _comparison("greater than", 1),
+    "ge": _comparison("at least", 0, 1),
+    "eq": _comparison("equal to", 0),
+    "ne": _comparison("unequal to", -1, 1, 2),
 }
 
 
@@ -386,15 +618,28 @@ def compare(name: str, one: Any, other: Any) -> Any:
     Raises:
         Undecided: the balls overlap and are not both points.
     """
-    return np.asarray(elementwise(_COMPARISONS[name], one, other), bool)
+    return booleans(elementwise(_COMPARISONS[name], one, other))
+
+
+def _extreme_of(one: Any, other: Any, largest: bool) -> Any:
+    """The larger or smaller of two wide balls."""
+    found = _possible(one, other)
+    if found <= {0, 1} or found <= {0, -1}:
+        return one if (1 in found) == largest or found == {0} else other
+    pick = max if largest else min
+    return pick(one.lower(), other.lower()).union(pick(one.upper(), other.upper())) if 2 not in found else arb.nan()
 
 
 def _larger(one: Any, other: Any) -> Any:
+    if _WIDE:
+        return _extreme_of(one, other, True)
     place = _decided(one, other, "greater than")
     return (other if other.is_nan() else one) if place == 2 else other if place == -1 else one
 
 
 def _smaller(one: Any, other: Any) -> Any:
+    if _WIDE:
+        return _extreme_of(one, other, False)
     place = _decided(one, other, "less than")
     return (other if other.is_nan() else one) if place == 2 else other if place == 1 else one
 
@@ -415,7 +660,7 @@ def minimum(one: Any, other: Any) -> Any:
 
 def total(array: Any, axes: tuple[int, ...]) -> Any:
     """Sum over axes."""
-    return whole(np.add.reduce(array, axis=axes, initial=arb(0))) if axes else array
+    return whole(adding().reduce(array, axis=axes, initial=arb(0))) if axes else array
 
 
 def product(array: Any, axes: tuple[int, ...]) -> Any:

@@ -21,7 +21,9 @@ CHOICES = ("select_n", "where", "masked_fill", "cond", "_local_scalar_dense")
 TRUE = {"lt": {BELOW}, "le": {BELOW, TIED}, "gt": {ABOVE}, "ge": {TIED, ABOVE}, "eq": {TIED}, "ne": {BELOW, ABOVE}}
 TRUE |= {"equal": {TIED}, **{name: {ABOVE} for name in CHOICES}}
 """Comparison or choice -> the sides on which it is true."""
-ROUNDINGS = ("floor", "ceil", "round", "trunc")
+CASTS = ("convert_element_type", "_to_copy")
+"""Casts, of which those to integers round."""
+ROUNDINGS = ("floor", "ceil", "round", "trunc", *CASTS)
 """Operations that compare each number with the whole number, or the half, beside it: no constant of the program."""
 SIGNS = {"lt": "<", "le": "≤", "gt": ">", "ge": "≥", "eq": "==", "ne": "!="}
 EVERY = frozenset((BELOW, TIED, ABOVE))
@@ -170,7 +172,8 @@ def missing(place: Place, decision: Decision) -> Missing:
 def named(place: Place) -> str:
     """A decision in words, such as ``… > 20``."""
     name, right = short_name(place[0]), "…" if place[2] is None else f"{place[2]:g}"
-    return f"… {SIGNS[name]} {right}" if name in SIGNS else f"{name} with {right}"
+    shown = "a cast" if name in CASTS else name
+    return f"… {SIGNS[name]} {right}" if name in SIGNS else f"{shown} with {right}"
 
 
 def worded(place: Place, never: Missing) -> str:

@@ -42,11 +42,13 @@ class Verdict:
         coverage: for an upheld claim that draws problems: how many of the ``possible`` pairs of (field, value) were
             ``tried``, and the first of the ``missing`` ones.
         decisions: for an upheld formula of a pair: how many of the ``decisions`` of both programs went ``both`` ways,
+            how many others are ``proved`` to have sides that cannot be reached,
             the sides that were ``never`` taken after this many ``tries``, the counts for each of the ``lines``, where
             the programs are ``apart``, and how often each mask, `if`, loop and block of its ``kernels`` went which way.
         lines: for an upheld formula of a pair: which lines of the author's files ran, and which loops turned.
         worst: for an upheld gradient of a pair in float64 or float32: the largest error over noise that a search found
-            (`hardest`), the ``scales`` by which it multiplied inputs, and the largest that was ``drawn``.
+            (`hardest`), the ``scales`` by which it multiplied inputs, the ``shape`` if it is another one, and the
+            largest that was ``drawn``.
         run: examples and seed, if all problems together refute and no single one does.
         record: identities of the readings on which the verdict rests: everything that its process had read.
         loaded: gradgate's modules that were loaded while it was judged, name -> sha256; it is no part of the JSON.
@@ -103,6 +105,7 @@ class Verdict:
         if not found:
             return ""
         said = f"{found['both']} of {found['decisions']} decisions both ways"
+        said += f", {found['proved']} of the others proved one-sided" if found.get("proved") else ""
         never = found["never"]
         more = f", … (+{len(never) - NEVER})" if len(never) > NEVER else ""
         return f"{said}; never: {', '.join(never[:NEVER])}{more}" if never else said

@@ -5,13 +5,15 @@ semicolon separates several changes. So a Spec repeats such a problem. Inputs th
 changed, because every number is possible there; a mean says where the numbers are meant to be. So are those whose draw
 says which numbers are legal (`draws.LEGAL`): a change gives the legal numbers next to it. Of integers, one change is
 tried: all are equal, as no index is drawn twice where there are many.
+
+What refutes is made simpler (`engine.simpler`), and its numbers are then in the name: ``unseen: is 30 0 0 in x``.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,11 @@ def _first(x: Any, value: float) -> Any:
     changed = x.copy()
     changed.ravel()[:1] = value
     return changed
+
+
+def _numbers(x: Any, values: tuple[float, ...]) -> Any:
+    """An array of the same shape with these numbers in order; they repeat if they are fewer."""
+    return np.resize(np.array(values, np.float64), x.shape)
 
 
 def _two_equal(x: Any, value: float) -> Any:
@@ -43,8 +50,9 @@ def _largest_twice(x: Any, value: float) -> Any:
     return changed
 
 
-CHANGES: dict[str, Callable[[Any, float], Any]] = {
+CHANGES: dict[str, Callable[[Any, Any], Any]] = {
     "first": _first,
+    "is": _numbers,
     "two equal": _two_equal,
     "largest twice": _largest_twice,
     "times": lambda x, value: value * x,
@@ -62,6 +70,10 @@ USUAL = (
     *("times 1e-08", "not negative", "negative", "all 0", "equal", "sorted", "one-hot"),
 )
 """Changes that are tried for every pair, in this order."""
+TINY = "times 1e-40"
+"""The change of all inputs at once whose numbers are subnormal in float32, to which all drawn numbers are rounded."""
+OF_TWO = ("first 0", "two equal", "times 1000", "times -30", "times 1e-08", "all 0")
+"""Changes of which two inputs get one each."""
 
 
 def scaled(exponents: Mapping[str, int]) -> str:
@@ -80,8 +92,29 @@ def regime(change: str, value: float | None = None, leaf: str = "") -> str:
     >>> regime("times", -30.0, "x"), regime("sorted")
     ('unseen: times -30 in x', 'unseen: sorted')
     """
-    number = "" if value is None else f" {int(value) if value == int(value) and abs(value) < 1e6 else repr(value)}"
+    number = "" if value is None else f" {written(value)}"
     return f"{PREFIX}{change}{number}" + (f" in {leaf}" if leaf else "")
+
+
+def written(value: float) -> str:
+    """A number as the name of a regime has it, which gives the same number again."""
+    return str(int(value)) if value == int(value) and abs(value) < 1e6 else repr(float(value))
+
+
+def simplified(name: str, numbers: Mapping[str, Sequence[float]], pair: Any) -> str:
+    """The regime with the numbers of some inputs in place of what it changes there.
+
+    >>> from gradgate.suites.pairs.pair import Pair
+    >>> from gradgate.suites.pairs.draws import normal
+    >>> inputs = {"x": normal("N"), "w": normal("N")}
+    >>> pair = Pair("a:f", "a:g", inputs=inputs, dims={"N": (2,)}, framework="torch")
+    >>> simplified("unseen: times 30 in x; sorted in w", {"x": (30.0, 0.0)}, pair)
+    'unseen: sorted in w; is 30 0 in x'
+    """
+    left = set(free(pair)) - set(numbers)
+    parts = [part for part in _split(name) if (leaf := _parts(part)[2]) not in numbers and (leaf or left)]
+    parts += [f"is {' '.join(map(written, values))} in {leaf}" for leaf, values in numbers.items()]
+    return PREFIX + "; ".join(parts)
 
 
 def free(pair: Any) -> tuple[str, ...]:
@@ -100,24 +133,26 @@ def usual(pair: Any) -> Iterator[str]:
     for change in USUAL if leaves else ():
         yield from (f"{PREFIX}{change} in {leaf}" for leaf in leaves if len(leaves) > 1)
         yield f"{PREFIX}{change}"
+        if change == "times 1e-08":
+            yield PREFIX + TINY
 
 
-def of_two(pair: Any) -> Iterator[str]:
-    """The regimes in which two inputs are changed at once, each in one of the usual ways, in an order without pattern.
+def of_two(pair: Any) -> Sequence[str]:
+    """The regimes in which two inputs are changed at once, in an order without pattern.
 
     >>> from gradgate.suites.pairs.pair import Pair
     >>> from gradgate.suites.pairs.draws import normal
     >>> inputs = {"x": normal("N"), "w": normal("N")}
-    >>> names = list(of_two(Pair("a:f", "a:g", inputs=inputs, dims={"N": (2,)}, framework="torch")))
-    >>> len(names) == len(set(names)) == len(USUAL) ** 2, names[0].count(";")
+    >>> names = of_two(Pair("a:f", "a:g", inputs=inputs, dims={"N": (2,)}, framework="torch"))
+    >>> len(names) == len(set(names)) == len(OF_TWO) ** 2, names[0].count(";")
     (True, 1)
     """
     pairs = [
         f"{PREFIX}{one} in {first}; {other} in {second}"
         for first, second in itertools.combinations(free(pair), 2)
-        for one, other in itertools.product(USUAL, USUAL)
+        for one, other in itertools.product(OF_TWO, OF_TWO)
     ]
-    yield from random.Random(0).sample(pairs, len(pairs))
+    return random.Random(0).sample(pairs, len(pairs))
 
 
 def known(pair: Any, name: str) -> bool:
@@ -145,13 +180,15 @@ def _split(name: str) -> list[str]:
     return name.removeprefix(PREFIX).split("; ")
 
 
-def _parts(part: str) -> tuple[str, float, str]:
-    """Change, number and leaf of one change; the change is "" if it is not understood."""
+def _parts(part: str) -> tuple[str, Any, str]:
+    """Change, number or numbers, and leaf of one change; the change is "" if it is not understood."""
     words, _, leaf = part.partition(" in ")
     if words in CHANGES:
-        return words, 0.0, leaf
+        return words, (0.0,) if words == "is" else 0.0, leaf
     change, _, number = words.rpartition(" ")
     try:
+        if words.startswith("is "):
+            return "is", tuple(map(float, words.split()[1:])), leaf
         return change, float(number), leaf
     except ValueError:
         return "", 0.0, leaf

@@ -107,6 +107,7 @@ class Decisions(msgspec.Struct):
 
     decisions: Count
     both: Count
+    proved: Annotated[Count, Meta(description="how many have a side that is proved to be out of reach")] = 0
     never: Annotated[list[str], Meta(description="what no problem reached: one entry for each line of source")] = []
     lines: Annotated[
         dict[str, tuple[Count, Count]],
@@ -144,6 +145,7 @@ class Worst(msgspec.Struct):
     noises: Annotated[Amount | None, Meta(description="error in multiples of its noise; null if it is not finite")]
     drawn: Annotated[Amount | None, Meta(description="the same for the worst problem that was drawn")] = None
     scales: Annotated[dict[str, float], Meta(description="input -> the factor by which it is multiplied")] = {}
+    shape: Annotated[Fields, Meta(description="its sizes and shared options, if the search changed them")] = {}
     spec: Annotated[Fields, Meta(description="the problem")] = {}
     tries: Annotated[Count, Meta(description="problems of the search")] = 0
 

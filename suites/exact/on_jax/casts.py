@@ -36,6 +36,7 @@ def _whole_number(ball: Any) -> int | float:
     """Truncated towards zero; infinities as floats, so that the cast saturates."""
     if not ball.is_finite():
         return 0.0 if ball.is_nan() else math.inf if ball > 0 else -math.inf
+    balls.noted_whole(ball)
     return int(truncated(ball).unique_fmpz())
 
 
@@ -62,7 +63,7 @@ def cast(equation: Any) -> Run:
         zero = arb(0) if before == "f" else acb(0)
         compare = COMPARED["ne"] if before == "f" else np.frompyfunc(lambda a, b: not same(a, b), 2, 1)
         if after == "b":
-            return lambda x: np.asarray(compare(x, zero), bool)
+            return lambda x: balls.booleans(compare(x, zero))
         return lambda x: _to_integers(x, dtype)
     return lambda x: x.astype(dtype)
 

@@ -34,7 +34,7 @@ def comparison(equation: Any) -> Run:
     if held != "f":
         return _PLAIN[name]
     compare = COMPARED[name]
-    return lambda one, other: np.asarray(compare(one, other), bool)
+    return lambda one, other: balls.booleans(compare(one, other))
 
 
 def total_order(one: Any, other: Any) -> int:
@@ -86,6 +86,8 @@ def select(equation: Any) -> Run:
         def choose_number(which: Any, no: Any, yes: Any) -> Any:
             if floating:
                 balls.selected(which)
+            if balls.is_truth(which):
+                return balls.choose(which, yes, no)
             return (yes if which else no) if scalar else np.where(which, yes, no)
 
         return choose_number

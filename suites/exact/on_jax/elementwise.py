@@ -93,8 +93,8 @@ def _lgamma(ball: Any) -> Any:
 
 _OWN: dict[str, Callable[[Any], Any]] = {
     "lgamma": _lgamma,
-    "exp": lambda x: x.exp(),
-    "tanh": lambda x: x.tanh(),
+    "exp": balls.exponential,
+    "tanh": balls.tanh,
     "bessel_i0e": lambda x: (-abs(x)).exp() * x.bessel_i(arb(0)),
     "bessel_i1e": lambda x: (-abs(x)).exp() * x.bessel_i(arb(1)),
 }
@@ -176,7 +176,7 @@ def arithmetic(equation: Any) -> Run:
     """Sum, difference or product; of integers with wraparound."""
     function: Run = {"add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply}[equation.primitive.name]
     if inexact(equation.outvars[0]):
-        return function
+        return {np.multiply: balls.times, np.add: balls.plus}.get(function, function)
     dtype = equation.outvars[0].aval.dtype
     return lambda one, other: function(one, other, dtype=dtype)
 
@@ -276,7 +276,7 @@ def whole_power(base: Any, exponent: int) -> Any:
             return INF
         odd = base < 0 and exponent % 2
         return arb(0) if exponent < 0 else MINUS_INF if odd else INF
-    result = base**exponent
+    result = balls.whole_power(base, exponent)
     if exponent < 0 and not result.is_finite() and isinstance(base, arb):
         raise balls.Undecided("whether a divisor is zero")
     return result

@@ -21,7 +21,7 @@ def total(equation: Any) -> Run:
     if inexact(equation.invars[0]):
         start = (acb if kind(equation.invars[0]) == "c" else arb)(0 if sums else 1)
         if axes and all(equation.invars[0].aval.shape[axis] for axis in axes):
-            return lambda x: function.reduce(x, axis=axes)
+            return lambda x: (balls.adding() if sums else function).reduce(x, axis=axes)
         return (lambda x: function.reduce(x, axis=axes, initial=start)) if axes else lambda x: x
     dtype = equation.outvars[0].aval.dtype
     return lambda x: np.asarray(function.reduce(x, axis=axes, dtype=dtype))

@@ -17,7 +17,7 @@ ZERO, ONE = arb(0), arb(1)
 
 def chosen(mask: Any, one: Any, other: Any) -> Any:
     """`one` where the mask is true, elsewhere `other`; neither needs to be a number where it is not taken."""
-    return balls.elementwise(lambda m, a, b: a if m else b, mask, one, other)
+    return balls.elementwise(balls._chosen, mask, one, other)
 
 
 @numbers("relu")

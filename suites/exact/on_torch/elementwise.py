@@ -22,7 +22,7 @@ _BIT = arb(0.375, 0.375)  # holds 0 … log 2
 @numbers("add")
 def add(a: Any, b: Any, alpha: Any = 1) -> Any:
     """A + alpha·b."""
-    return number(a) + (number(b) if alpha == 1 else number(b) * number(alpha))
+    return balls.plus(number(a), number(b) if alpha == 1 else number(b) * number(alpha))
 
 
 @numbers("sub")
@@ -40,7 +40,7 @@ def rsub(a: Any, b: Any, alpha: Any = 1) -> Any:
 @numbers("mul")
 def mul(a: Any, b: Any) -> Any:
     """A·b."""
-    return number(a) * number(b)
+    return balls.times(number(a), number(b))
 
 
 def _over(a: Any, b: Any) -> Any:
@@ -180,7 +180,7 @@ def _log1p_complex_safe(ball: Any) -> Any:
 def _sgn(ball: Any) -> Any:
     if isinstance(ball, acb):
         return acb(0) if ball.is_zero() else ball / abs(ball)
-    return balls.sign(ball)
+    return balls.signs(ball)
 
 
 def _reciprocal(ball: Any) -> Any:

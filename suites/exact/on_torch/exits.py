@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from gradgate.suites.exact import balls
@@ -57,6 +58,8 @@ def _is_float(ball: Any) -> bool:
 
 def _left(state: Any, tensor: Any, name: str) -> Any:
     """The float64 numbers that a tensor gives out, nudged if the floats lose digits."""
+    if balls.is_wide():
+        raise balls.Undecided(f"{name}, for all inputs")
     array = balls.floats(state.shadows.read(tensor.detach()))
     if plain(state, tensor):
         return array
@@ -71,6 +74,52 @@ def scalar(state: Any, func: Any, tensor: Any) -> Any:
     return _left(state, tensor, str(func)).reshape(()).item()
 
 
+class Read(float):
+    """A number that `item()` read out of a tensor: that Python compares it is a decision of the program."""
+
+    __slots__ = ("watch",)
+    __hash__ = float.__hash__
+
+    watch: Callable[[str, str, Any], Any]
+
+    def _decided(self, other: Any, name: str) -> Any:
+        found = getattr(float, f"__{name}__")(self, other)
+        if found is not NotImplemented and isinstance(other, (int, float)):
+            balls.noted(float(self), float(other))
+            self.watch(name, caller(), np.asarray(found))
+        return found
+
+    def __lt__(self, other: Any) -> Any:
+        return self._decided(other, "lt")
+
+    def __le__(self, other: Any) -> Any:
+        return self._decided(other, "le")
+
+    def __gt__(self, other: Any) -> Any:
+        return self._decided(other, "gt")
+
+    def __ge__(self, other: Any) -> Any:
+        return self._decided(other, "ge")
+
+    def __eq__(self, other: object) -> Any:
+        return self._decided(other, "eq")
+
+    def __ne__(self, other: object) -> Any:
+        return self._decided(other, "ne")
+
+
+def _reading(method: Any, current: Callable[[], Any]) -> Any:
+    def item(tensor: Any) -> Any:
+        number, state = method(tensor), current()
+        if state is None or state.watch is None or type(number) is not float:
+            return number
+        read = Read(number)
+        read.watch = state.watch
+        return read
+
+    return item
+
+
 _LOCK = threading.RLock()
 
 
@@ -81,12 +130,14 @@ def watched(current: Callable[[], Any]) -> Iterator[None]:
     Args:
         current: the state of the evaluation that this thread is in, or None.
     """
-    names = ("numpy", "__array__", "tolist", "data_ptr", "__dlpack__")
+    names = ("numpy", "__array__", "tolist", "data_ptr", "__dlpack__", "item")
     own = {name: vars(torch.Tensor).get(name) for name in names}
     with _LOCK:
         try:
             for name in names:
-                setattr(torch.Tensor, name, _watching(name, getattr(torch.Tensor, name), current))
+                method = getattr(torch.Tensor, name)
+                made = _reading(method, current) if name == "item" else _watching(name, method, current)
+                setattr(torch.Tensor, name, made)
             yield
         finally:
             for name in names:
@@ -114,6 +165,8 @@ def _watching(name: str, method: Any, current: Callable[[], Any]) -> Any:
         # Triton takes addresses for kernels alone, which run on balls
         silent = getattr(_BUSY, "now", False) or sys._getframe(1).f_globals.get("__name__", "").startswith("triton.")
         state = None if silent else current()
+        if state is not None and balls.is_wide():
+            raise balls.Undecided(f"Tensor.{name}, for all inputs")
         if state is None or tensor.dtype not in INEXACT or _wrapped(tensor):
             return method(tensor, *args, **kwargs)
         with unwatched(), torch.utils._python_dispatch._disable_current_modes():

@@ -66,6 +66,13 @@ class Call:
         return functional_of(self.func)
 
 
+LOGIC: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("bitwise_and", "logical_and"), np.bitwise_and),
+    **dict.fromkeys(("bitwise_or", "logical_or"), np.bitwise_or),
+    **dict.fromkeys(("bitwise_xor", "logical_xor"), np.bitwise_xor),
+    **dict.fromkeys(("bitwise_not", "logical_not"), np.invert),
+}
+"""Operation on booleans -> function of arrays."""
 _NOT_RUN = object()
 _EMPTY = frozenset(("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"))
 """Operations whose results hold no numbers yet: a kernel that reads these reads what nobody wrote."""
@@ -76,7 +83,8 @@ def _array(shadows: Shadows, value: Any, numbers: bool) -> Any:
     if isinstance(value, torch.Tensor):
         if value.dtype in INEXACT:
             return shadows.read(value)
-        plain = as_numpy(value.detach().cpu())
+        truth = shadows.truth(value) if shadows.truths else None
+        plain = as_numpy(value.detach().cpu()) if truth is None else truth
         return balls.exact(plain) if numbers else plain
     if isinstance(value, (list, tuple)) and any(isinstance(item, torch.Tensor) for item in value):
         return [_array(shadows, item, numbers) for item in value]
@@ -116,6 +124,8 @@ class BallMode(TorchDispatchMode):
         if any(each.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for each in types):
             raise self._failed(balls.Unknown(f"{func} of a tensor that dispatches itself, such as {types[0].__name__}"))
         try:
+            if self.state.shadows.truths and self._undecided(args, kwargs):
+                return self._of_truths(func, args, kwargs)
             return getattr(self, way_of(func))(func, args, kwargs)
         except balls.Undecided as error:
             told = str(error)
@@ -128,12 +138,45 @@ class BallMode(TorchDispatchMode):
         self.state.failure = self.state.failure or error
         return error
 
+    def _undecided(self, *values: Any) -> bool:
+        """Whether there is a tensor of booleans that wide balls do not decide."""
+        for value in values:
+            many = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+            tensor = isinstance(value, torch.Tensor) and not value.is_meta and value.layout == torch.strided
+            if self._undecided(*many) if many else tensor and self.state.shadows.truth(value) is not None:
+                return True
+        return False
+
+    def _of_truths(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operation on such tensors: a view, logic, or what makes floats of them; their own numbers mean nothing.
+
+        Raises:
+            Undecided: any other operation.
+        """
+        way, name = way_of(func), name_of(func)
+        if way == "view":
+            result = self.view(func, args, kwargs)
+            if isinstance(result, torch.Tensor) and self._undecided(result):
+                return result
+        if name in LOGIC and not func._schema.is_mutable:
+            result = func(*args, **kwargs)
+            self.state.shadows.write_truth(
+                result, LOGIC[name](*(_array(self.state.shadows, one, False) for one in args))
+            )
+            return result
+        if way == "compute" and (RULES[name].kind != "call" or name == "masked_fill"):
+            result = self.compute(func, args, kwargs)
+            if _inexact(result):
+                return result
+        raise balls.Undecided(f"{func} of comparisons, for all inputs")
+
     def view(self, func: Any, args: Any, kwargs: Any) -> Any:
         """The same storage, so the same shadow."""
         return func(*args, **kwargs)
 
     def make(self, func: Any, args: Any, kwargs: Any) -> Any:
         """New tensors whose floats are data."""
+        self._not_random(func)
         result = func(*args, **kwargs)
         self._seen(result)
         name = name_of(func)
@@ -145,11 +188,16 @@ class BallMode(TorchDispatchMode):
 
     def draw(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operation in place that writes data."""
+        self._not_random(func)
         result = func(*args, **kwargs)
         if _inexact(result):
             plain = as_numpy(result.detach().cpu().resolve_conj().resolve_neg())
             self.state.shadows.write(result, balls.exact(plain), fresh=True)
         return result
+
+    def _not_random(self, func: Any) -> None:
+        if balls.is_wide() and torch.Tag.nondeterministic_seeded in func.tags:
+            raise balls.Undecided(f"{func}, for all random numbers")
 
     def leave(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A number that leaves the evaluation."""
@@ -308,6 +356,9 @@ class BallMode(TorchDispatchMode):
                 self.state.narrowed.add(str(tensor.dtype).removeprefix("torch."))
             exact = balls.exact(array)
             self.state.shadows.write(tensor, exact, exact.base is None and exact.flags.c_contiguous)
+            return
+        if balls.is_truth(array):
+            self.state.shadows.write_truth(tensor, array)
             return
         if array.dtype == object:
             truth = tensor.dtype == torch.bool

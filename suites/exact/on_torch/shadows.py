@@ -55,6 +55,7 @@ class Shadows:
 
     def __init__(self) -> None:
         self.records: dict[int, Record] = {}
+        self.truths: dict[int, tuple[StorageWeakRef, Any]] = {}
         self._sweep_at = 256
 
     def record(self, tensor: Any) -> Record:
@@ -74,6 +75,18 @@ class Shadows:
     def known(self, tensor: Any) -> bool:
         """Whether the evaluation has made, read or written the tensor's storage."""
         return tensor.untyped_storage()._cdata in self.records
+
+    def truth(self, tensor: Any) -> Any:
+        """What wide balls say of a tensor of booleans, as an array of `balls.Truth`; None if its booleans hold."""
+        found = self.truths.get(tensor.untyped_storage()._cdata) if tensor.dtype == torch.bool else None
+        return None if found is None else _window(found[1], tensor)
+
+    def write_truth(self, tensor: Any, value: Any) -> None:
+        """Let a tensor of booleans, which is all of its storage, say what wide balls do."""
+        storage = tensor.untyped_storage()
+        if not tensor.is_contiguous() or storage.nbytes() != tensor.nbytes:
+            raise balls.Undecided("a comparison, for all inputs, in a part of a tensor")
+        self.truths[storage._cdata] = StorageWeakRef(storage), value.reshape(-1)
 
     def _sweep(self) -> None:
         self.records = {key: record for key, record in self.records.items() if not record.alive.expired()}

@@ -76,7 +76,9 @@ def move(this: Any) -> Any:
     if given.get("accumulate"):
         return put_accumulated(this, given)
     if this.name == "masked_fill":
-        balls.selected(as_numpy(given["mask"]))
+        if balls.is_truth(mask := this.read(given["mask"])):
+            return where(mask, given["value"], this.read(given["self"]))
+        balls.selected(mask)
     changed: dict[str, Any] = {}
     for name, value in given.items():
         scalar = name in VALUES and isinstance(value, (bool, int, float, complex))
@@ -150,7 +152,7 @@ def copied(this: Any) -> Any:
 def where(mask: Any, one: Any, other: Any) -> Any:
     """`one` where the mask is true, elsewhere `other`."""
     balls.selected(mask)
-    return np.where(mask, balls.exact(number(one)), balls.exact(number(other)))
+    return balls.choose(mask, balls.exact(number(one)), balls.exact(number(other)))
 
 
 @mixed("flip")

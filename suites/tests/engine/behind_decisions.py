@@ -75,6 +75,7 @@ RULES: dict[str, Rule] = {
     "far away": cubic(lambda xp, x: abs(x) > 1e6),
     "tiny": cubic(lambda xp, x: abs(x) < 1e-6),
     "zero": cubic(lambda xp, x: x == 0),
+    "subnormal": cubic(lambda xp, x: (x != 0) & (abs(x) < 1e-37)),
     "exactly three": cubic(lambda xp, x: x == 3),
     "border of a clamp": Rule(
         lambda xp, x: xp.minimum(x, 6 + 0 * x), lambda xp, x: xp.where(x < 6, 1.0, 0.0), lambda xp, x: x > 6, True

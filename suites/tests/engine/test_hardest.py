@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gradgate import Pair, normal, within
+from gradgate.references import registry
 from gradgate.references.backends import namespace
 from gradgate.references.contract import FRAMEWORKS
+from gradgate.suites.checks import CHECKS, Case
 from gradgate.suites.engine import hardest
-from gradgate.suites.judging.tolerance import KAPPA
+from gradgate.suites.judging.subject import Refuted, Subject
+from gradgate.suites.judging.tolerance import KAPPA, Comparison
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.pairs import unseen
 from gradgate.suites.tests.pairs.verdicts import judged
@@ -110,3 +114,68 @@ def test_a_name_repeats_several_changes() -> None:
     changed = unseen.changed(pair, name, drawn)
     assert (changed["x"] == 8 * drawn["x"]).all()
     assert (changed["w"] == drawn["w"] / 2).all()
+
+
+@pytest.mark.parametrize(("worst", "shape"), [(7, {"N": 7}), (8, {})])
+def test_other_shapes_that_were_drawn_are_tried(worst: int, shape: dict[str, int]) -> None:
+    """The shape that is worst is reported; its problem has the scales that were worst at the first shape."""
+    pytest.importorskip("torch")
+    inputs = {"x": normal("N")}
+    pair = Pair(lambda x: x * x, lambda x: x**2, inputs, {"N": (8, 7, 2)}, framework="torch", name="shapes")
+    claim = next(claim for claim in pair.lowered.claims if claim.name == "gradient_float64")
+    drawn = [pair.spec(N=size) for size in (8, 7, 2)]
+    found = hardest.begin(claim, pair, drawn[0], 0.5, drawn)
+    assert found is not None
+    assert [one["N"] for one in found.shapes] == [2, 7]
+
+    def judge(spec: Any) -> Comparison:
+        ratio = 2.0 * (worst == spec.N) + ("times 8 " in spec.regime)
+        return Comparison("float64", {"x": (1e-15, 1e-15, ratio)})
+
+    found.search(judge)
+    assert found.summary().get("shape", {}) == shape
+    assert found.summary()["scales"] == {"x": 8.0}
+    assert found.tries <= hardest.TRIES
+
+
+@pytest.mark.parametrize(("regime", "within"), [("", True), ("unseen: times 30", False)])
+def test_why_floats_do_not_refute_at_inputs_that_only_the_search_found(regime: str, within: bool) -> None:
+    """Attention that keeps no matrix is right, and far beyond the bound where q and k are large."""
+    torch = pytest.importorskip("torch")
+
+    class Attention(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, q: Any, k: Any, v: Any) -> Any:
+            scores = q @ k.T
+            total = scores.logsumexp(1)
+            out = (scores - total[:, None]).exp() @ v
+            ctx.save_for_backward(q, k, v, out, total)
+            return out
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            q, k, v, out, total = ctx.saved_tensors
+            weights = (q @ k.T - total[:, None]).exp()
+            apart = weights * (grads[0] @ v.T - (grads[0] * out).sum(1)[:, None])
+            return apart @ k, apart.T @ q, weights.T @ grads[0]
+
+    pair = Pair(
+        lambda q, k, v: Attention.apply(q, k, v),
+        lambda q, k, v: torch.softmax(q @ k.T, -1) @ v,
+        inputs={name: normal("T H") for name in ("q", "k", "v")},
+        dims={"T": (16,), "H": (8,)},
+        framework="torch",
+        name="attention",
+    )
+    method = pair.lowered
+    claim = method.claim("gradient_float32")
+    subject = Subject(method, pair)
+    found = []
+    for seed in range(4):
+        case = Case(subject, claim, pair.spec(regime=regime, dtype="float32", seed=seed), {})
+        with contextlib.suppress(Refuted):
+            CHECKS[claim.check].function(case)
+        found.extend(case.comparisons)
+    registry.forget(method.family)
+    assert found
+    assert (max(one.ratio for one in found) < KAPPA) == within

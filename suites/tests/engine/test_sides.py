@@ -262,3 +262,39 @@ def test_an_index_that_is_repeated(framework: str) -> None:
     assert found.spec is not None
     assert found.spec["regime"] == "unseen: equal in index"
     assert repeated(framework, adds=True).verdict == "upheld"
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_cast_to_integers_is_a_decision(framework: str) -> None:
+    """A table's row that is chosen by a value; the nearest whole number says how near the cast was to another one."""
+    pytest.importorskip(framework)
+
+    def chosen(x: Any) -> Any:
+        if framework == "torch":
+            return x * x[(x[0].detach() > 0).to(x.dtype).add(0.25).long()]
+        import jax.numpy as jnp
+
+        return x * x[jnp.where(x[0] > 0, 1.25, 0.25).astype(int)]
+
+    pair = Pair(
+        chosen, lambda x: 1 * chosen(x), inputs={"x": normal("N")}, dims={"N": (4,)}, framework=framework, name="chosen"
+    )
+    sides = judged(pair, ("gradient_exact",))["gradient_exact"].decisions["sides"]
+    assert any(one["what"] == "a cast with …" and one["above"] == 0.25 for one in sides), sides
+
+
+def test_a_comparison_of_a_number_that_was_read_out_is_a_decision() -> None:
+    torch = pytest.importorskip("torch")
+
+    def chosen(x: Any) -> Any:
+        size = x.detach().abs().max().item()
+        assert isinstance(size, float)
+        assert torch.full((1,), size).dtype == torch.float32
+        return x * x if size > 300 else x * x * 1
+
+    found = of_normal_numbers(chosen, lambda x: x * x)
+    assert found.verdict == "upheld", found.reason
+    (read,) = [one for one in found.decisions["sides"] if "300" in one["what"]]
+    assert read["what"] == "… > 300"
+    assert read["below"] is not None
+    assert read["above"] is not None
