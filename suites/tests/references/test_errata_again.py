@@ -554,9 +554,7 @@ def test_a_false_statement_that_is_not_derived_again_is_found(
     reason: str, ours: float, found: list[tuple[str, str]]
 ) -> None:
     row = Published("§0", "a", "", "", "m:f", {}, 2.0, reason, expects=refuted(equal(0.1, "one digit"), 9.0))
-    told = ledger.Ledger(
-        "chain", "A paper", (ledger.Entry(ledger.Statement("§0", "it is two", figures=("§0",)), (), (row,)),)
-    )
+    entry = ledger.Entry(ledger.Statement("§0", "it is two", figures=("§0",)), (), (row,))
     verdict = judge(row, ours)
     assert verdict is not None
     assert _underived(_false(ledger.Ledger("chain", "A paper", (entry,)), {row.key: verdict})) == found

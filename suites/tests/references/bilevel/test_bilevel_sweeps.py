@@ -82,11 +82,7 @@ def test_arrays_like_the_parameters_are_static_by_their_kind(
         for signs, scores in ((scale.DEFAULT, 80), (scale.MIXFLOW, 10))
     }
     static = {scale.DEFAULT: 70, scale.MIXFLOW: 10}
-    monkeypatch.setattr(
-        sizes,
-        "assigned",
-        lambda spec, signs, profile: {"total": sum(bytes_of[signs].values()), "named": bytes_of[signs]},
-    )
+    monkeypatch.setattr(sizes, "assigned", lambda spec, signs, profile: parts[signs])
     monkeypatch.setattr(scale, "static", lambda spec, signs: static[signs])
     found = sizes.ladder("tpu-v5p", [44], 64, kinds)
     assert found["dynamic of -+- over +++"] == [gain]
