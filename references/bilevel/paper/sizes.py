@@ -46,6 +46,9 @@ NAMES = (
     "others",
 )
 """The kinds of buffers; see `kind`."""
+STATIC = NAMES[:3]
+"""What Fig. 2 calls static, "checkpoints, inputs, parameters, states": every array that is like θ. All others are
+dynamic, "activations for backpropagation"."""
 DEPTHS = (4, 8, 16, 32, 64)
 COMPONENTS = {
     "d_model": [{"width": 8 * k, "ffw": 1024, "key_size": k, "heads": 8, "layers": 16} for k in (16, 64, 256)],
@@ -137,13 +140,14 @@ def _leaves(spec: BilevelSpec) -> frozenset[tuple[int, ...]]:
     return frozenset(tuple(leaf.shape) for leaf in jax.tree.leaves(theta))
 
 
-def ladder(profile: str, models: list[int], sequence: int = 2048) -> dict[str, list[float]]:
+def ladder(profile: str, models: list[int], sequence: int = 2048, kinds: bool = False) -> dict[str, list[float]]:
     """Bytes of the models of Table 6, B = 4 and T = 2, by default and in mixed mode (Fig. 7 and 8).
 
     Args:
         profile: the profile whose compiler assigns the buffers.
         models: rows of Table 6, by their millions of parameters.
         sequence: the context, which the paper does not name.
+        kinds: static bytes are those of `STATIC` that are live at the peak; else those of A.2's formula.
 
     Returns:
         ``millions``; GiB in all and static GiB of both programs; and what Fig. 7 and 8 show of them.
@@ -155,8 +159,11 @@ def ladder(profile: str, models: list[int], sequence: int = 2048) -> dict[str, l
 
     for millions in models:
         spec = scale.configuration(millions, sequence=sequence)
-        total = {signs: assigned(spec, signs, profile)["total"] for signs in (DEFAULT, MIXFLOW)}
+        parts = {signs: assigned(spec, signs, profile) for signs in (DEFAULT, MIXFLOW)}
+        total = {signs: one["total"] for signs, one in parts.items()}
         static = {signs: scale.static(spec, signs) for signs in total}
+        if kinds:
+            static = {signs: sum(one["named"][name] for name in STATIC) for signs, one in parts.items()}
         for signs in total:
             add(f"total GiB of {signs}", total[signs] / GiB)
             add(f"static GiB of {signs}", static[signs] / GiB)

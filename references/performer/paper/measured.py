@@ -117,17 +117,6 @@ def jax_step_bytes(method: str, name: str, profile: str, **options: Any) -> int:
     return jax_bytes(method, name, profile, **options) + moment_bytes(name)
 
 
-def torch_step_bytes(method: str, name: str, **options: Any) -> int:
-    """Peak bytes of a method that runs in PyTorch, plus the two moments of Adam."""
-    from gradgate.hw_profiles.torch_memory import peak
-    from gradgate.references.backends import leaves
-    from gradgate.references.performer.in_torch import methods as torch_impl
-
-    problem = configuration(name).build("torch")
-    chosen = functools.partial(getattr(torch_impl, method), **options)
-    return peak(chosen, (problem,), leaves([problem.params, problem.data])).total_bytes + moment_bytes(name)
-
-
 def torch_over_short(name: str, chunk: int) -> float:
     """Peak bytes of Algorithm 1 in PyTorch over those of the full algorithm on C tokens, without Adam's moments."""
     from gradgate.hw_profiles.torch_memory import peak

@@ -71,6 +71,23 @@ def written(*writers: str) -> buffers.Assignment:
     return buffers.Assignment(200, 9, tuple(dataclasses.replace(one, writer=writer) for writer in writers))
 
 
+@pytest.mark.parametrize(("kinds", "gain"), [(True, 8.0), (False, 2.0)])
+def test_arrays_like_the_parameters_are_static_by_their_kind(
+    kinds: bool, gain: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Peaks of 90 and 20 have 10 in arguments and arrays like θ; by the formula given here 70 and 10 are static."""
+    named = dict.fromkeys(sizes.NAMES, 0)
+    parts = {
+        signs: {"total": 10 + scores, "named": named | {"like θ": 6, "arguments and results": 4, "scores": scores}}
+        for signs, scores in ((scale.DEFAULT, 80), (scale.MIXFLOW, 10))
+    }
+    static = {scale.DEFAULT: 70, scale.MIXFLOW: 10}
+    monkeypatch.setattr(sizes, "assigned", lambda spec, signs, profile: parts[signs])
+    monkeypatch.setattr(scale, "static", lambda spec, signs: static[signs])
+    found = sizes.ladder("tpu-v5p", [44], 64, kinds)
+    assert found["dynamic of -+- over +++"] == [gain]
+
+
 def test_an_update_besides_the_loops_own_is_counted(jax: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     filled = ("loop_broadcast_fusion", "", "loop_dynamic_update_slice_fusion.37")
     for writers, count in ((filled, 1), ((*filled, "copy.3"), 2)):
