@@ -1,0 +1,103 @@
+"""The rows of the audit: kept in ``results.json``, and shown on the guide's page ``answers.md``."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gradgate.suites.guide
+from gradgate.suites.gallery.answers.source import OWN, Answer
+
+HERE = Path(__file__).parent
+KEPT = HERE / "results.json"
+PAGE = Path(gradgate.suites.guide.__file__).parent / "answers.md"
+SCHEMA = 1
+RIGHT, FORWARD, BACKWARD = "right", "wrong outputs", "wrong gradient"
+CLAIMS = {
+    "outputs": FORWARD,
+    "tree": "an input has no gradient",
+    "gradient_float32": BACKWARD,
+    "gradient_float16": BACKWARD,
+    "cotangents": BACKWARD,
+    "upstream_scale": BACKWARD,
+    "deterministic": "two calls differ",
+    "layouts": "ignores strides",
+    "pure": "changes an input",
+}
+"""Claim that is refuted -> the kind of the fault; the first of them in this order names an answer's kind."""
+ERRORS = {
+    "not Python": r"(Syntax|Indentation|Tab)Error",
+    "lacks the function": r"LookupError: it has no function|NameError: name '(\w+)' is not defined.* in judged_candidate",
+    "a name that is not there": r"NameError|AttributeError|ModuleNotFoundError|ImportError|UnboundLocalError",
+    "hangs": r"it hung|no request within",
+    "uses up memory, or ends": r"memory|its process ended|processes",
+}
+"""Kind of an error -> what its reason says; the first that fits names the kind."""
+ANOTHER = "another error when it is called"
+
+
+def row(one: Answer, answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a court's answer."""
+    refuted = [claim["claim"] for claim in answer["claims"] if claim["verdict"] == "refuted"]
+    return {
+        "operator": one.operator,
+        "digest": one.digest,
+        "places": list(one.places),
+        "verdict": answer["verdict"],
+        "kind": kind(answer["verdict"], refuted, answer["reason"]),
+        "refuted": refuted,
+        "reason": answer["reason"][:300],
+        "seconds": answer["seconds"],
+    }
+
+
+def kind(verdict: str, refuted: Sequence[str], reason: str) -> str:
+    """The kind of an answer: `RIGHT`, a kind of fault, or a kind of error."""
+    if verdict == "upheld":
+        return RIGHT
+    if verdict == "refuted":
+        return next((found for claim, found in CLAIMS.items() if claim in refuted), f"another claim: {refuted[0]}")
+    return next((name for name, words in ERRORS.items() if re.search(words, reason)), ANOTHER)
+
+
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """Digest -> row, of a file of lines."""
+    if not path.exists():
+        return {}
+    rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return {one["digest"]: one for one in rows}
+
+
+def document(
+    every: Sequence[Answer], rows: Mapping[str, dict[str, Any]], commit: str, sample: int | None, seed: int
+) -> dict[str, Any]:
+    """The kept document: how many answers there are, and the rows of those that were judged."""
+    strangers = [one for one in every if OWN not in one.places]
+    counts = {
+        "answers": sum(len(one.places) for one in strangers),
+        "texts": len(strangers),
+        "of_other_operators": sum(one.operator not in {row["operator"] for row in rows.values()} for one in strangers),
+        "judged": sum(OWN not in row["places"] for row in rows.values()),
+    }
+    listed = sorted(rows.values(), key=lambda one: (one["operator"], OWN not in one["places"], one["digest"]))
+    head = {"schema": SCHEMA, "commit": commit, "sample": sample, "seed": seed, "counts": counts}
+    return {**head, "rows": listed}
+
+
+def keep(found: Mapping[str, Any]) -> Path:
+    """Write the document and the page; returns the page's path."""
+    lines = ",\n".join(json.dumps(one) for one in found["rows"])
+    head = json.dumps({key: value for key, value in found.items() if key != "rows"})
+    KEPT.write_text(f'{head[:-1]}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
+    PAGE.write_text(text(stored()), encoding="utf-8")
+    return PAGE
+
+
+def stored() -> dict[str, Any]:
+    """The document of the last run."""
+    found: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8"))
+    return found
