@@ -1,9 +1,10 @@
 """Judge exploits: ``python -m gradgate.suites.bugs.strangers``.
 
 ``--pairs`` judges right candidates and mutants in one call of ``gradgate judge --cases``. ``--many N`` judges N cheap
-candidates in one call, and kills one of its courts in the middle. Afterwards nothing may be left: no process below this one, and no new entry in the folders where anybody may write.
-``--cost`` says what candidates cost, and compares it with what is promised for two quiet cores. ``--wall-cost`` says how
-much more processor time ``gradgate verify --wall`` takes than ``gradgate verify``.
+candidates in one call, and kills one of its courts in the middle. Afterwards nothing may be left: no process below this
+one, and no new entry in the folders where anybody may write. ``--cost`` says what candidates cost, and compares it with
+what is promised for two quiet cores. ``--wall-cost`` says how much more processor time ``gradgate verify --wall`` takes
+than ``gradgate verify``.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.cost:
         return 1 if sum(_too_expensive(one, chosen.wall) for one in chosen.framework or FRAMEWORKS) else 0
     if chosen.wall_cost:
-        return 1 if any([_dearer(target) for target in chosen.names or VERIFIED]) else 0
+        return 1 if sum(_dearer(target) for target in chosen.names or VERIFIED) else 0
     if chosen.many and chosen.jobs < 2:
         parser.error("--many needs --jobs 2 or more, of which one is killed")
     before = _entries()
@@ -111,7 +112,9 @@ def _too_expensive(framework: str, kind: str) -> bool:
     return first > most[0] or max(each) > most[1] or not upheld
 
 
-VERIFIED = tuple(f"gradgate.suites.bugs.of_pairs.{name}" for name in ("torch_norms:gated", "torch_tables:solved", "jax_norms:gated"))
+VERIFIED = tuple(
+    f"gradgate.suites.bugs.of_pairs.{name}" for name in ("torch_norms:gated", "torch_tables:solved", "jax_norms:gated")
+)
 """Pairs on which ``verify --wall`` is measured."""
 ROUNDS = 3
 DEARER = 1.15
@@ -184,7 +187,9 @@ def _many(count: int, kind: str, jobs: int) -> Iterator[Row]:
         seen[i] += 1
         yield f"candidate {i}", ("upheld", "refuted")[i % 2], answer, answer["seconds"]
     if seen != Counter(range(count)):
-        raise RuntimeError(f"{count - len(seen)} candidates have no answer, {seen.total() - len(seen)} have another one")
+        raise RuntimeError(
+            f"{count - len(seen)} candidates have no answer, {seen.total() - len(seen)} have another one"
+        )
 
 
 def _answers(cases: Sequence[Case], kind: str, jobs: int, killed: int = 0) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -31,7 +31,8 @@ CLAIMS = {
 """Claim that is refuted -> the kind of the fault; the first of them in this order names an answer's kind."""
 ERRORS = {
     "not Python": r"(Syntax|Indentation|Tab)Error",
-    "lacks the function": r"LookupError: it has no function|NameError: name '(\w+)' is not defined.* in judged_candidate",
+    "uses block pointers, which this Triton no longer has": r"Block pointers have been removed",
+    "lacks the function": r"LookupError: it has no function|NameError: .* is not defined.* in judged_candidate",
     "a name that is not there": r"NameError|AttributeError|ModuleNotFoundError|ImportError|UnboundLocalError",
     "hangs": r"it hung|no request within",
     "uses up memory, or ends": r"memory|its process ended|processes",
@@ -101,3 +102,55 @@ def stored() -> dict[str, Any]:
     """The document of the last run."""
     found: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8"))
     return found
+
+
+HEAD = """# Answers: backward passes written by programs
+
+TritonBench asks language models for operators in Triton, and publishes what they answered. Its tests run the forward
+pass, and some look whether gradients exist; none compares a gradient with another. A [court](strangers.md) judges
+here what the answers' backward passes compute. Triton's interpreter runs them on a CPU, behind a wall. Each operator
+has a reference in plain PyTorch in `suites/gallery/answers/tasks.py`. The benchmark's own operators are judged on the
+same tasks. No code of the benchmark or of an answer is part of gradgate.
+
+```console
+$ git clone https://github.com/thunlp/TritonBench
+$ python -m gradgate.suites.gallery.answers.run TritonBench --keep
+```
+
+"""
+KINDS = """*Right* means upheld on every claim. The other columns name the first fault of an answer: *wrong outputs*; a
+*wrong gradient* under right outputs; *other faults*, such as strides that are ignored or an input that is changed;
+*does not run*: it raises, hangs, is no Python or lacks the function that the benchmark calls.
+"""
+COLUMNS = (RIGHT, FORWARD, BACKWARD, "other faults", "does not run")
+
+
+def column(kind: str) -> str:
+    """The column of the table in which a kind is counted."""
+    errors = (*ERRORS, ANOTHER)
+    return kind if kind in COLUMNS else "does not run" if kind in errors else "other faults"
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """The page."""
+    counts, rows = found["counts"], [one for one in found["rows"] if OWN not in one["places"]]
+    own = {one["operator"]: one["kind"] for one in found["rows"] if OWN in one["places"]}
+    sampled = "all of those" if found["sample"] is None else f"at most {found['sample']} of each operator"
+    said = f"Of the commit {found['commit'][:12]}, {counts['answers']} answers declare a backward pass: "
+    said += f"{counts['texts']} distinct texts, {counts['of_other_operators']} of them for operators without a task "
+    said += f"here.  f"{counts['judged']} were judged, {sampled}, by the seed {found['seed']}.\n\n"
+    lines = [f"| operator | the benchmark's own | judged | {' | '.join(COLUMNS)} |", f"|---|---|{'---:|' * 6}"]
+    for operator in sorted({one["operator"] for one in rows}):
+        kinds = Counter(column(one["kind"]) for one in rows if one["operator"] == operator)
+        cells = " | ".join(str(kinds[name]) for name in COLUMNS)
+        lines.append(f"| `{operator}` | {own.get(operator, 'not judged')} | {kinds.total()} | {cells} |")
+    kinds = Counter(column(one["kind"]) for one in rows)
+    cells = " | ".join(f"**{kinds[name]}**" for name in COLUMNS)
+    lines.append(f"| **all** | | **{kinds.total()}** | {cells} |")
+    every = Counter(one["kind"] for one in rows)
+    kinds_said = [f"- {name}: {count}" for name, count in every.most_common()]
+    parts = [HEAD + said + KINDS, "\n".join(lines), "## Kinds", "\n".join(kinds_said), "## Findings", FINDINGS]
+    return "\n\n".join(parts).rstrip() + "\n"
+
+
+FINDINGS = ""

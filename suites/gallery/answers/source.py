@@ -23,7 +23,7 @@ class Answer:
     """One text that declares a backward pass.
 
     Attributes:
-        operator: the benchmark's file that it answers, without ``.py``; "" in the benchmark's other half, TritonBench-T.
+        operator: the benchmark's file that it answers, without ``.py``; "" in its other half, TritonBench-T.
         text: the code.
         places: ``file:line`` of every answer with this text; `OWN` for the benchmark's own.
     """

@@ -7,10 +7,10 @@ import torch
 
 from gradgate import Pair, integers, normal, uniform
 
-BEFORE = '''
+BEFORE = """
 import contextlib, types
 import torch, triton
-
+from triton.runtime.interpreter import GridExecutor
 
 torch.cuda.device = lambda *_, **__: contextlib.nullcontext()
 torch.cuda.current_device = lambda: "cpu"
@@ -19,21 +19,27 @@ torch.cuda.get_device_capability = lambda *_: (9, 0)
 torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(multi_processor_count=4, name="CPU")
 torch.Tensor.cuda = lambda self, *_, **__: self
 torch.Tensor.is_cuda = property(lambda self: True)
-_tune = triton.autotune
+_tune, _init = triton.autotune, GridExecutor.__init__
 triton.autotune = lambda configs, key=(), **_: _tune(configs[:1], list(key))
+
+def _with_grid(self, fn, names, grid, *rest):  # a list is a grid for a GPU, too
+    _init(self, fn, names, (lambda meta: tuple(grid(meta))) if callable(grid) else tuple(grid), *rest)
+
+GridExecutor.__init__ = _with_grid
 
 def _first(found):
     return found[0] if isinstance(found, (tuple, list)) else found
-'''
+"""
 """Stands before an answer: a CPU in place of a GPU, and the first configuration in place of the fastest."""
 CALLS: dict[str, str] = {}
 """Operator -> the text after an answer, which calls its function."""
 
 
-def _task(name, reference, call, *, dtypes=("float32",), dims, **inputs):
+def _task(name, reference, call, *, dims, valid=None, **inputs):
     names = ", ".join(inputs)
-    CALLS[name] = f"\ndef judged_candidate({names}):\n    return {call}\n"
-    return Pair(None, reference=reference, inputs=inputs, dims=dims, dtypes=dtypes, name=name)
+    whole = "".join(f"    {one} = {one}.contiguous()\n" for one in inputs)
+    CALLS[name] = f"\ndef judged_candidate({names}):\n{whole}    return {call}\n"
+    return Pair(None, reference=reference, inputs=inputs, dims=dims, dtypes=("float32",), valid=valid, name=name)
 
 
 ROWS = {"B": (2, 1, 5), "N": (8, 1, 33)}
@@ -47,12 +53,8 @@ def _log_softmax(x):
     return torch.log_softmax(x, -1)
 
 
-softmax_flaggems = _task(
-    "softmax_flaggems", _softmax, "softmax(x, dim=-1)", dims=ROWS, x=normal("B N")
-)
-log_softmax = _task(
-    "log_softmax", _log_softmax, "log_softmax(x, dim=-1)", dims=ROWS, x=normal("B N")
-)
+softmax_flaggems = _task("softmax_flaggems", _softmax, "softmax(x, dim=-1)", dims=ROWS, x=normal("B N"))
+log_softmax = _task("log_softmax", _log_softmax, "log_softmax(x, dim=-1)", dims=ROWS, x=normal("B N"))
 
 
 def _losses(logits, labels):
@@ -128,7 +130,8 @@ fast_rope_embedding = _task(
     "fast_rope_embedding",
     _rope,
     "fast_rope_embedding(q.clone(), k.clone(), cos, sin)",
-    dims={"B": (2,), "H": (8, 3), "T": (4,), "D": (16, 8)},
+    dims={"B": (2,), "H": (4, 3), "T": (4, 2), "D": (16, 8)},
+    valid=lambda **of: of["T"] > 1 and of["D"] % 8 == 0,
     q=normal("B H T D"),
     k=normal("B H T D"),
     cos=normal("T D//2", gradient=False),
@@ -157,41 +160,29 @@ def _rebased(q, k, v):
     return squares @ v / (squares.sum(-1, keepdim=True) + 1e-5)
 
 
-def _attention(q, k, v):
-    length = q.shape[2]
-    later = torch.ones(length, length, dtype=torch.bool).triu(1)
-    return torch.softmax((q @ k.mT * q.shape[-1] ** -0.5).masked_fill(later, -torch.inf), -1) @ v
-
-
-BLOCKS = {"B": (1, 2), "H": (2, 1), "T": (128, 64), "D": (64,)}
+BLOCKS = {
+    "dims": {"B": (1, 2), "H": (2, 1), "T": (128, 64), "D": (64, 32)},
+    "valid": lambda **of: of["T"] % 64 == 0 and of["D"] in (32, 64),
+}
 QKV = {"q": normal("B H T D"), "k": normal("B H T D"), "v": normal("B H T D")}
-chunk_linear_attn = _task(
-    "chunk_linear_attn", _scaled_linear, "_first(chunk_linear_attn(q, k, v))", dims=BLOCKS, **QKV
-)
+chunk_linear_attn = _task("chunk_linear_attn", _scaled_linear, "_first(chunk_linear_attn(q, k, v))", **BLOCKS, **QKV)
 chunk_retention, chunk_retention_ops = (
-    _task(name, _retention, "_first(chunk_retention(q, k, v))", dims=BLOCKS, **QKV)
+    _task(name, _retention, "_first(chunk_retention(q, k, v))", **BLOCKS, **QKV)
     for name in ("chunk_retention", "chunk_retention_ops")
 )
 lightning_attention = _task(
-    "lightning_attention", _linear, "_first(lightning_attn2_no_decay(q, k, v))", dims=BLOCKS, **QKV
+    "lightning_attention", _linear, "_first(lightning_attn2_no_decay(q, k, v))", **BLOCKS, **QKV
 )
-parallel_attention = _task("parallel_attention", _rebased, "_first(parallel_rebased(q, k, v))", dims=BLOCKS, **QKV)
+parallel_attention = _task("parallel_attention", _rebased, "_first(parallel_rebased(q, k, v))", **BLOCKS, **QKV)
 parallel_retention_attention = _task(
-    "parallel_retention_attention", _retention, "_first(parallel_retention(q, k, v))", dims=BLOCKS, **QKV
-)
-triton_attention = _task(
-    "triton_attention",
-    _attention,
-    "_first(attention(q, k, v, q.shape[-1] ** -0.5))",
-    dtypes=("float16",),
-    dims={**BLOCKS, "T": (128,)},
-    **QKV,
+    "parallel_retention_attention", _retention, "_first(parallel_retention(q, k, v))", **BLOCKS, **QKV
 )
 fused_recurrent_retention = _task(
     "fused_recurrent_retention",
     _retention,
     "_first(fused_recurrent_retention(q, k, v))",
-    dims={"B": (2, 1), "H": (4, 1), "T": (8, 1), "D": (16,)},
+    dims={"B": (2, 1), "H": (2, 1), "T": (4, 1), "D": (16, 32)},
+    valid=lambda **of: of["D"] in (16, 32),
     **QKV,
 )
 
@@ -209,7 +200,8 @@ fused_recurrent_delta = _task(
     "fused_recurrent_delta",
     _delta,
     "_first(fused_recurrent_delta_rule(q, k, v, beta))",
-    dims={"B": (2, 1), "H": (2, 1), "T": (5, 1), "D": (16, 8)},
+    dims={"B": (2, 1), "H": (2, 1), "T": (3, 1), "D": (16, 8)},
+    valid=lambda **of: of["D"] in (8, 16),
     q=normal("B H T D"),
     k=normal("B H T D", scale="D**-0.5"),
     v=normal("B H T D"),
@@ -267,6 +259,7 @@ chunk_gate_recurrence = _task(
     _chunk_gate,
     "chunk_gate_recurrent(kv, decay, None)",
     dims={"B": (1, 2), "H": (2, 1), "T": (4, 2), "K": (64,), "V": (16, 32)},
+    valid=lambda **of: of["K"] == 64 and of["V"] % 16 == 0,
     kv=normal("B H T K V"),
     decay=uniform("B H T"),
 )
