@@ -138,7 +138,7 @@ def text(found: Mapping[str, Any]) -> str:
     sampled = "all of those" if found["sample"] is None else f"at most {found['sample']} of each operator"
     said = f"Of the commit {found['commit'][:12]}, {counts['answers']} answers declare a backward pass: "
     said += f"{counts['texts']} distinct texts, {counts['of_other_operators']} of them for operators without a task "
-    said += f"here.  f"{counts['judged']} were judged, {sampled}, by the seed {found['seed']}.\n\n"
+    said += f"here. {counts['judged']} were judged, {sampled}, by the seed {found['seed']}.\n\n"
     lines = [f"| operator | the benchmark's own | judged | {' | '.join(COLUMNS)} |", f"|---|---|{'---:|' * 6}"]
     for operator in sorted({one["operator"] for one in rows}):
         kinds = Counter(column(one["kind"]) for one in rows if one["operator"] == operator)
