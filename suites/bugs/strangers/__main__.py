@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cost", action="store_true", help="what candidates cost, on a machine that does nothing else")
     parser.add_argument("--wall-cost", action="store_true", help="what verify --wall costs, on any machine")
     parser.add_argument("--pairs", action="store_true", help="right candidates and mutants in place of exploits")
-    parser.add_argument("--many", type=int, metavar="N", help="N cheap candidates, of which every second one is wrong")
+    parser.add_argument("--many", type=int, metavar="N", help="N cheap candidates, every fourth one right")
     parser.add_argument("--jobs", type=int, default=2, help="courts at once, for --pairs and --many (default 2)")
     parser.add_argument("names", nargs="*", help="exploits, or parts of targets of pairs (default: all)")
     chosen = parser.parse_args(arguments)
@@ -175,17 +175,19 @@ def _pairs(frameworks: Sequence[str], kind: str, names: Sequence[str], shard: Sh
 
 
 def _many(count: int, kind: str, jobs: int) -> Iterator[Row]:
-    """Candidates of PyTorch that differ in a comment, in one call; when half are judged, one of its courts is killed.
+    """Four candidates of PyTorch, right, wrong, no Python and one that ends, again and again, with a comment that differs.
+
+    All are judged in one call; when half are, one of its courts is killed.
 
     Raises:
         RuntimeError: a candidate has no answer, or two.
     """
-    texts = TORCH.replace("return 2 * dy", "return dy"), TORCH
-    cases = [Case(TASK.format("torch"), f"# {i}\n{texts[i % 2]}", function="candidate") for i in range(count)]
+    texts = TORCH.replace("return 2 * dy", "return dy"), TORCH, "def candidate(x, w:", "import os\nos._exit(0)"
+    cases = [Case(TASK.format("torch"), f"# {i}\n{texts[i % 4]}", function="candidate") for i in range(count)]
     seen: Counter[int] = Counter()
     for i, answer in _answers(cases, kind, jobs, count // 2):
         seen[i] += 1
-        yield f"candidate {i}", ("upheld", "refuted")[i % 2], answer, answer["seconds"]
+        yield f"candidate {i}", "refuted" if i % 4 else "upheld", answer, answer["seconds"]
     if seen != Counter(range(count)):
         raise RuntimeError(
             f"{count - len(seen)} candidates have no answer, {seen.total() - len(seen)} have another one"
