@@ -175,7 +175,7 @@ def _pairs(frameworks: Sequence[str], kind: str, names: Sequence[str], shard: Sh
 
 
 def _many(count: int, kind: str, jobs: int) -> Iterator[Row]:
-    """Four candidates of PyTorch, right, wrong, no Python and one that ends, again and again, with a comment that differs.
+    """Four candidates of PyTorch, again and again: right, wrong, no Python, and one that ends its process.
 
     All are judged in one call; when half are, one of its courts is killed.
 

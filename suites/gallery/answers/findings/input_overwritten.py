@@ -15,7 +15,6 @@ def delta_rule(q, k, v):
 
 
 q, k, v = (torch.randn(4, 3, generator=torch.Generator().manual_seed(i)) for i in range(3))
-before = v.clone()
 first, second = delta_rule(q, k, v), delta_rule(q, k, v)
-print("the two calls differ by", float((first - second).abs().max()), "and v by", float((v - before).abs().max()))
+print("the two calls differ by", float((first - second).abs().max()))
 sys.exit(torch.equal(first, second))

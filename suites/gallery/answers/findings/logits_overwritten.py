@@ -6,21 +6,13 @@ import torch
 
 
 class Loss(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, logits, labels):
-        ctx.logits, ctx.labels = logits.detach(), labels
-        return torch.nn.functional.cross_entropy(logits, labels, reduction="none")
-
-    @staticmethod
-    def backward(ctx, dy):
-        ones = torch.nn.functional.one_hot(ctx.labels, ctx.logits.shape[-1])
-        return ctx.logits.copy_((ctx.logits.softmax(-1) - ones) * dy[:, None]), None
+    forward = staticmethod(lambda ctx, x: setattr(ctx, "x", x.detach()) or x.logsumexp(-1))
+    backward = staticmethod(lambda ctx, dy: ctx.x.copy_(ctx.x.softmax(-1) * dy[:, None]))
 
 
-logits, labels = torch.tensor([[2.0, 1.0, 0.1]], requires_grad=True), torch.tensor([0])
-before = logits.detach().clone()
-loss = Loss.apply(logits, labels).sum()
-(first,) = (one.clone() for one in torch.autograd.grad(loss, logits, retain_graph=True))
+logits = torch.tensor([[2.0, 1.0, 0.1]], requires_grad=True)
+loss = Loss.apply(logits).sum()
+first = torch.autograd.grad(loss, logits, retain_graph=True)[0].clone()
 (second,) = torch.autograd.grad(loss, logits)
 print("first:", first.tolist(), "second:", second.tolist(), "logits now:", logits.tolist())
-sys.exit(torch.equal(first, second) or torch.equal(before, logits.detach()))
+sys.exit(torch.equal(first, second))
