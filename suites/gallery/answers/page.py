@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,18 @@ KINDS = """*Right* means upheld on every claim. The other columns name the first
 *wrong gradient* under right outputs; *other faults*, such as strides that are ignored or an input that is changed;
 *does not run*: it raises, hangs, is no Python or lacks the function that the benchmark calls.
 """
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mechanism: the script that shows it, its cause in a sentence, and digests of texts that have it."""
+
+    script: str
+    cause: str
+    seen: tuple[str, ...]
+
+
+FINDINGS: tuple[Finding, ...] = ()
 COLUMNS = (RIGHT, FORWARD, BACKWARD, "other faults", "does not run")
 
 
@@ -149,8 +162,23 @@ def text(found: Mapping[str, Any]) -> str:
     lines.append(f"| **all** | | **{kinds.total()}** | {cells} |")
     every = Counter(one["kind"] for one in rows)
     kinds_said = [f"- {name}: {count}" for name, count in every.most_common()]
-    parts = [HEAD + said + KINDS, "\n".join(lines), "## Kinds", "\n".join(kinds_said), "## Findings", FINDINGS]
+    parts = [
+        HEAD + said + KINDS,
+        "\n".join(lines),
+        "## Kinds",
+        "\n".join(kinds_said),
+        "## Findings",
+        _findings(found["rows"]),
+    ]
     return "\n\n".join(parts).rstrip() + "\n"
 
 
-FINDINGS = ""
+def _findings(rows: Sequence[Mapping[str, Any]]) -> str:
+    own = {one["digest"]: one["operator"] for one in rows if OWN in one["places"]}
+    lines = ["Each has a script of at most 20 lines, of our own, that shows the mechanism.\n"]
+    for one in FINDINGS:
+        theirs = [f"the benchmark's own `{own[digest]}`" for digest in one.seen if digest in own]
+        answers = [f"`{digest}`" for digest in one.seen if digest not in own]
+        shown = ", ".join([*theirs, *(["the answers " + ", ".join(answers)] if answers else [])])
+        lines.append(f"- {one.cause} Seen in {shown} (`suites/gallery/answers/findings/{one.script}`).")
+    return "\n".join(lines)
