@@ -32,7 +32,7 @@ from gradgate.suites.workers.variables import environment
 DEATHS = 2
 """How often one candidate may take the court's own process with it before it gets no answer."""
 PORTION = 16
-"""Most candidates of one task that are sent to a machine of a cluster together; it opens a court for them."""
+"""Most candidates of one task that are handed out together, to a machine of a cluster, which opens a court for them."""
 
 
 @dataclass(frozen=True)
@@ -231,9 +231,13 @@ def _runs(cases: Sequence[Case]) -> list[list[int]]:
 
 
 def _portions(runs: Sequence[Sequence[int]], jobs: int) -> Iterator[list[int]]:
-    """The work, in portions of one task each; a task is divided only if there are fewer tasks than jobs."""
-    parts = 1 if len(runs) >= jobs else -(-jobs // max(1, len(runs)))
+    """The work, in portions of one task each; a task is divided only if there are fewer tasks than jobs.
+
+    Then there are more portions than jobs, so that a court that was killed, or got the slow ones, does not end alone.
+    """
+    least = 1 if len(runs) >= jobs else -(-jobs // max(1, len(runs)))
     for run in runs:
+        parts = least if least == 1 else max(least, -(-len(run) // PORTION))
         for part in range(parts):
             portion = list(run[part::parts])
             if portion:
