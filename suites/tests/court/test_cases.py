@@ -73,7 +73,8 @@ def test_another_text_function_or_task_is_another_question(tmp_path: Path) -> No
 
 
 def test_every_case_is_in_one_portion_and_a_portion_has_one_task() -> None:
-    for runs, jobs in (
+    asked = [([[0, 1, 2, 3, 4]], 2), ([[0], [1, 2], [3]], 2), ([[0]], 4), ([list(range(7))], 3), ([list(range(99))], 2)]
+    for runs, jobs in asked:
         ([[0, 1, 2, 3, 4]], 2),
         ([[0], [1, 2], [3]], 2),
         ([[0]], 4),
