@@ -75,12 +75,6 @@ def test_another_text_function_or_task_is_another_question(tmp_path: Path) -> No
 def test_every_case_is_in_one_portion_and_a_portion_has_one_task() -> None:
     asked = [([[0, 1, 2, 3, 4]], 2), ([[0], [1, 2], [3]], 2), ([[0]], 4), ([list(range(7))], 3), ([list(range(99))], 2)]
     for runs, jobs in asked:
-        ([[0, 1, 2, 3, 4]], 2),
-        ([[0], [1, 2], [3]], 2),
-        ([[0]], 4),
-        ([list(range(7))], 3),
-        ([list(range(99))], 2),
-    ):
         portions = list(cases._portions(runs, jobs))
         assert sorted(i for portion in portions for i in portion) == [i for run in runs for i in run]
         assert all(any(set(portion) <= set(run) for run in runs) for portion in portions)
