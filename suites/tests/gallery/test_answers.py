@@ -14,6 +14,7 @@ from gradgate.suites.gallery.answers import page, run, source
 
 OPERATOR = "import torch\n\ndef forward(x):\n    return x\n\ndef backward(ctx, dy):\n    return dy\n"
 SCRIPTS = sorted((page.HERE / "findings").glob("*.py"))
+needs_run = pytest.mark.skipif(not page.KEPT.exists(), reason="no run over the answers has been kept")
 
 
 @pytest.fixture
@@ -80,6 +81,18 @@ def test_a_task_has_a_call_of_its_inputs() -> None:
         assert f"judged_candidate({inputs})" in call
 
 
+def test_the_page_counts_answers_and_not_the_benchmarks_own() -> None:
+    own, answer = (source.Answer("log_softmax", text, (place,)) for text, place in (("a", source.OWN), ("b", "x:1")))
+    rows = {
+        one.digest: page.row(one, {"claims": [], "verdict": verdict, "reason": reason, "seconds": 1.0})
+        for one, verdict, reason in ((own, "upheld", ""), (answer, "error", "NameError"))
+    }
+    shown = page.text(page.document([own, answer], rows, "c0ffee", 1, 0))
+    assert "1 answers declare a backward pass: 1 distinct texts, 0 of them" in shown
+    assert "| `log_softmax` | right | 1 | 0 | 0 | 0 | 0 | 1 |" in shown
+    assert "- a name that is not there: 1" in shown
+
+
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_a_script_shows_its_mechanism(path: Path) -> None:
     pytest.importorskip("torch")
@@ -88,10 +101,12 @@ def test_a_script_shows_its_mechanism(path: Path) -> None:
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+@needs_run
 def test_the_page_is_that_of_the_kept_rows() -> None:
     assert page.PAGE.read_text(encoding="utf-8") == page.text(page.stored())
 
 
+@needs_run
 def test_every_finding_has_a_script_and_answers_that_were_refuted() -> None:
     wrong = {row["digest"] for row in page.stored()["rows"] if row["verdict"] == "refuted"}
     assert len(page.FINDINGS) >= 5
