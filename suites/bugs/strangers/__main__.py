@@ -55,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.cost:
         return 1 if sum(_too_expensive(one, chosen.wall) for one in chosen.framework or FRAMEWORKS) else 0
     if chosen.wall_cost:
-        return 1 if sum(_dearer(target) for target in chosen.names or VERIFIED) else 0
+        return 1 if sum(_costs_too_much(target) for target in chosen.names or VERIFIED) else 0
     if chosen.many and chosen.jobs < 2:
         parser.error("--many needs --jobs 2 or more, of which one is killed")
     before = _entries()
@@ -117,11 +117,11 @@ VERIFIED = tuple(
 )
 """Pairs on which ``verify --wall`` is measured."""
 ROUNDS = 3
-DEARER = 1.15
+MOST_RATIO = 1.15
 """How many times the processor time of ``verify`` it may take with ``--wall``."""
 
 
-def _dearer(target: str) -> bool:
+def _costs_too_much(target: str) -> bool:
     """Print what ``verify`` costs with and without ``--wall``, by turns; whether the smallest are too far apart."""
     spent: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(ROUNDS):
@@ -133,8 +133,10 @@ def _dearer(target: str) -> bool:
     ratio = min(spent[True]) / min(spent[False])
     said = ("without", "with --wall")
     shown = "; ".join(f"{said[walled]} {' '.join(f'{one:.1f}' for one in times)} s" for walled, times in spent.items())
-    print(f"{target.rpartition('.')[2]}: {shown} of processor time; ratio {ratio:.3f} (at most {DEARER})", flush=True)
-    return ratio > DEARER
+    print(
+        f"{target.rpartition('.')[2]}: {shown} of processor time; ratio {ratio:.3f} (at most {MOST_RATIO})", flush=True
+    )
+    return ratio > MOST_RATIO
 
 
 def _entries() -> set[str]:
