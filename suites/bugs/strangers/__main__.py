@@ -34,7 +34,6 @@ from gradgate.suites.court.stranger import descendants
 from gradgate.suites.workers.shards import Shard
 
 GRADGATE = str(Path(sys.executable).with_name("gradgate"))
-TASK = "gradgate.suites.bugs.strangers.task_{}:task"
 SECONDS = {"torch": 6.0, "jax": 20.0}
 """Limit for one answer of an exploit."""
 
@@ -83,6 +82,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if counts["unexpected"] or left else 0
 
 
+def _task(framework: str) -> str:
+    return f"gradgate.suites.bugs.strangers.task_{framework}:task"
+
+
 PROMISED = {"torch": (6.0, 1.5), "jax": (10.0, 3.0)}
 """Framework -> seconds for a first candidate, a new process and its imports included, and for each further one."""
 FURTHER = 5
@@ -96,7 +99,7 @@ def _too_expensive(framework: str, kind: str) -> bool:
         path = os.path.join(folder, "right.py")
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-        task = TASK.format(framework)
+        task = _task(framework)
         command = [GRADGATE, "judge", task, path]
         began = time.perf_counter()
         status = subprocess.run([*command, "--wall", kind], stdout=subprocess.DEVNULL, check=False).returncode
@@ -125,17 +128,15 @@ def _costs_too_much(target: str) -> bool:
     """Print what ``verify`` costs with and without ``--wall``, by turns; whether the smallest are too far apart."""
     spent: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(ROUNDS):
-        for walled, times in spent.items():
+        for wanted, times in spent.items():
             before = os.times()
-            command = [GRADGATE, "verify", target, "--examples", "24", "--fresh", *["--wall"] * walled]
+            command = [GRADGATE, "verify", target, "--examples", "24", "--fresh", *["--wall"] * wanted]
             subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
             times.append(sum(os.times()[2:4]) - sum(before[2:4]))
     ratio = min(spent[True]) / min(spent[False])
-    said = ("without", "with --wall")
-    shown = "; ".join(f"{said[walled]} {' '.join(f'{one:.1f}' for one in times)} s" for walled, times in spent.items())
-    print(
-        f"{target.rpartition('.')[2]}: {shown} of processor time; ratio {ratio:.3f} (at most {MOST_RATIO})", flush=True
-    )
+    plain, walled = (" ".join(f"{one:.1f}" for one in times) for times in spent.values())
+    print(f"{target.rpartition('.')[2]}: processor time {plain} s, with --wall {walled} s;", end=" ")
+    print(f"ratio {ratio:.3f} (at most {MOST_RATIO})", flush=True)
     return ratio > MOST_RATIO
 
 
@@ -157,7 +158,7 @@ Row = tuple[str, str, dict[str, Any], float]
 
 
 def _exploits(framework: str, kind: str, names: Sequence[str], shard: Shard) -> Iterator[Row]:
-    task = TASK.format(framework)
+    task = _task(framework)
     with Court(task, wall=kind, seconds=SECONDS[framework]) as court:
         for exploit in shard.part(EXPLOITS, lambda one: one.name):
             if framework in exploit.frameworks and (not names or exploit.name in names):
@@ -185,7 +186,7 @@ def _many(count: int, kind: str, jobs: int) -> Iterator[Row]:
         RuntimeError: a candidate has no answer, or two.
     """
     texts = TORCH.replace("return 2 * dy", "return dy"), TORCH, "def candidate(x, w:", "import os\nos._exit(0)"
-    cases = [Case(TASK.format("torch"), f"# {i}\n{texts[i % 4]}", function="candidate") for i in range(count)]
+    cases = [Case(_task("torch"), f"# {i}\n{texts[i % 4]}", function="candidate") for i in range(count)]
     seen: Counter[int] = Counter()
     for i, answer in _answers(cases, kind, jobs, count // 2):
         seen[i] += 1
