@@ -15,7 +15,8 @@ from gradgate.suites.commands import arguments
 from gradgate.suites.console import court_table
 from gradgate.suites.court import wall
 from gradgate.suites.court.benchmarks import of_definition, traces
-from gradgate.suites.court.cases import Case, Settings, answered, cases_of, judge_cases
+from gradgate.suites.court.cases import Case, Settings, answered, cases_of, judge_apart, judge_cases
+from gradgate.suites.workers import cluster
 from gradgate.suites.workers.variables import environment
 
 
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add(parser, "--timeout", default=20.0, help="limit for one answer of a candidate (default 20 s)")
     arguments.add(parser, "--jobs", default=1, help="courts at once, each with its own truth (default 1)")
     arguments.add(parser, "--shard", help="judge only the I-th of N shares of the candidates")
+    arguments.add(parser, "--scheduler")
     parser.add_argument("--lines", type=Path, metavar="FILE", help="add each answer to this file as a line of JSON")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="add SOL-ExecBench's traces, as lines of JSON")
     parser.add_argument("--resume", action="store_true", help="judge no candidate again whose answer --lines has")
@@ -54,16 +56,21 @@ def main(chosen: argparse.Namespace) -> int:
     asked = [i for i in range(len(cases)) if i not in answers]
     if known and not chosen.json:
         court_table.resumed(len(answers), chosen.lines)
-    settings = Settings(chosen.wall, chosen.timeout)
-    for place, answer in judge_cases([cases[i] for i in asked], settings, min(chosen.jobs, max(1, len(asked)))):
-        answers[asked[place]] = answer
-        if chosen.lines:
-            _add_line(chosen.lines, answer)
-        if chosen.trace:
-            for trace in traces(of_definition(Path(chosen.task)), answer, fingerprint()):
-                _add_line(chosen.trace, trace)
-        if not chosen.json:
-            court_table.show(answer)
+    settings, left = Settings(chosen.wall, chosen.timeout), [cases[i] for i in asked]
+    with cluster.executor(chosen.scheduler) as executor:
+        if executor is None:
+            judged = judge_cases(left, settings, min(chosen.jobs, max(1, len(left))))
+        else:
+            judged = judge_apart(left, settings, executor)
+        for place, answer in judged:
+            answers[asked[place]] = answer
+            if chosen.lines:
+                _add_line(chosen.lines, answer)
+            if chosen.trace:
+                for trace in traces(of_definition(Path(chosen.task)), answer, fingerprint()):
+                    _add_line(chosen.trace, trace)
+            if not chosen.json:
+                court_table.show(answer)
     found = [answers[i] for i in sorted(answers)]
     if chosen.json:
         document = {"schema": 1, "fingerprint": fingerprint(), "task": chosen.task, "answers": found}

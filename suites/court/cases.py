@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import dataclasses
 import hashlib
 import itertools
 import json
 import multiprocessing
+import os
 import queue
+import subprocess
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -22,9 +26,13 @@ import msgspec
 from gradgate.references.errors import UsageError
 from gradgate.references.loading import is_path
 from gradgate.suites.court.court import Court, candidate_text, task_digest, unanswered
+from gradgate.suites.workers import cluster
+from gradgate.suites.workers.variables import environment
 
 DEATHS = 2
 """How often one candidate may take the court's own process with it before it gets no answer."""
+PORTION = 16
+"""Most candidates of one task that are handed out together, to a machine of a cluster, which opens a court for them."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +103,7 @@ def cases_of(path: Path) -> list[Case]:
             one = msgspec.json.decode(line, type=_Listed)
         except (msgspec.DecodeError, msgspec.ValidationError) as error:
             raise UsageError(f"line {number} of {path} is no case: {error}") from None
-        of_file = one.task.endswith(".json") or is_path(one.task.rpartition(":")[0])
-        task = str(path.parent / one.task) if of_file else one.task
+        task = absolute(one.task, path.parent)
         found.append(Case(task, path.parent / one.candidate, one.name or one.candidate, one.function))
     return found
 
@@ -121,7 +128,7 @@ def judge_cases(cases: Sequence[Case], settings: Settings, jobs: int = 1) -> Ite
     Raises:
         UsageError: a task is none for strangers, or a candidate's file cannot be read.
     """
-    runs = [list(run) for _, run in itertools.groupby(range(len(cases)), key=lambda i: cases[i].task)]
+    runs = _runs(cases)
     if jobs == 1:
         for run in runs:
             with settings.open(cases[run[0]].task) as court:
@@ -152,10 +159,85 @@ def judge_cases(cases: Sequence[Case], settings: Settings, jobs: int = 1) -> Ite
             thread.join()
 
 
+def judge_apart(
+    cases: Sequence[Case], settings: Settings, executor: concurrent.futures.Executor
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """As `judge_cases`, on the machines of a cluster. What a machine loses is handed out again.
+
+    The texts of candidates are sent. The tasks' files have to be there under the same paths.
+    """
+    waiting = [run[i : i + PORTION] for run in _runs(cases) for i in range(0, len(run), PORTION)]
+    why = ""
+    for _ in range(DEATHS):
+        asked = [(dataclasses.asdict(settings), [_sent(cases[i]) for i in portion]) for portion in waiting]
+        lost = []
+        for place, found in cluster.handed_out(executor, judged_apart, asked):
+            answers, reason = ({}, str(found)) if isinstance(found, BaseException) else found
+            for number, answer in answers.items():
+                i = waiting[place][number]
+                yield i, {**answer, "task": cases[i].task}
+            left = [i for number, i in enumerate(waiting[place]) if number not in answers]
+            lost += [left] if left else []
+            why = reason or why
+        waiting = lost
+    for i in itertools.chain.from_iterable(waiting):
+        yield i, _unanswered(cases[i], f"lost {DEATHS} times by the cluster, the last time by: {why}")
+
+
+def judged_apart(settings: dict[str, Any], listed: list[dict[str, str]]) -> tuple[dict[int, dict[str, Any]], str]:
+    """(place of a case -> its answer, what the process said if it failed), from a new process on this machine."""
+    ran = subprocess.run(
+        [sys.executable, "-c", f"from {__name__} import print_answers; print_answers()"],
+        env={**os.environ, **environment()},
+        input=json.dumps([settings, listed]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    answers = {}
+    for line in ran.stdout.splitlines():
+        with contextlib.suppress(ValueError, TypeError):  # a task may print
+            place, answer = json.loads(line)
+            answers[place] = answer
+    return answers, f"status {ran.returncode}: {ran.stderr[-500:]}" if ran.returncode else ""
+
+
+def print_answers() -> None:
+    """Judge the cases that standard input lists, and print (place, answer) of each as a line of JSON."""
+    settings, listed = json.load(sys.stdin)
+    for found in judge_cases([Case(**one) for one in listed], Settings(**settings)):
+        print(json.dumps(found), flush=True)
+
+
+def _sent(case: Case) -> dict[str, str]:
+    text, name = candidate_text(case.candidate, case.name)
+    return {"task": absolute(case.task, Path.cwd()), "candidate": text, "name": name, "function": case.function}
+
+
+def _unanswered(case: Case, reason: str) -> dict[str, Any]:
+    text, name = candidate_text(case.candidate, case.name)
+    return unanswered(case.task, name, text, case.function, reason)
+
+
+def absolute(task: str, folder: Path) -> str:
+    """A task's target, whose file is relative to a folder, with the whole path of its file."""
+    of_file = task.endswith(".json") or is_path(task.rpartition(":")[0])
+    return str(folder / task) if of_file else task
+
+
+def _runs(cases: Sequence[Case]) -> list[list[int]]:
+    """The places of neighbours that have the same task."""
+    return [list(run) for _, run in itertools.groupby(range(len(cases)), key=lambda i: cases[i].task)]
+
+
 def _portions(runs: Sequence[Sequence[int]], jobs: int) -> Iterator[list[int]]:
-    """The work, in portions of one task each; a task is divided only if there are fewer tasks than jobs."""
-    parts = 1 if len(runs) >= jobs else -(-jobs // max(1, len(runs)))
+    """The work, in portions of one task each; a task is divided only if there are fewer tasks than jobs.
+
+    Then there are more portions than jobs, so that a court that was killed, or got the slow ones, does not end alone.
+    """
+    least = 1 if len(runs) >= jobs else -(-jobs // max(1, len(runs)))
     for run in runs:
+        parts = least if least == 1 else max(least, -(-len(run) // PORTION))
         for part in range(parts):
             portion = list(run[part::parts])
             if portion:
@@ -188,9 +270,8 @@ def _work(
                         pool.shutdown()
                         pool = _pool()
                         if death == DEATHS - 1:
-                            text, name = candidate_text(cases[i].candidate, cases[i].name)
                             reason = f"the court's own process ended {DEATHS} times while this candidate was judged"
-                            answers.put((i, unanswered(cases[i].task, name, text, cases[i].function, reason)))
+                            answers.put((i, _unanswered(cases[i], reason)))
     except BaseException as error:
         answers.put(error)
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from typing import Any, Protocol
 
@@ -80,16 +80,25 @@ class Cluster:
                 yield Verdict(task, "error", profile=task.profile, reason=reason), run
 
     def _tried(self, pieces: list[Piece]) -> Iterator[tuple[Piece, dict[str, Any] | BaseException]]:
-        futures: dict[Future[dict[str, Any]], Piece] = {}
-        for piece in pieces:
-            plain = [(dataclasses.asdict(task), dataclasses.asdict(run)) for task, run in piece]
-            try:
-                futures[self.executor.submit(judged, plain, dataclasses.asdict(self.limits))] = piece
-            except RuntimeError as error:  # the executor broke or was shut down meanwhile
-                yield piece, error
-        for future in as_completed(futures):
-            failure = RuntimeError("it was cancelled") if future.cancelled() else future.exception()
-            yield futures[future], future.result() if failure is None else failure
+        limits = dataclasses.asdict(self.limits)
+        plain = [[(dataclasses.asdict(task), dataclasses.asdict(run)) for task, run in piece] for piece in pieces]
+        for place, found in handed_out(self.executor, judged, [(asked, limits) for asked in plain]):
+            yield pieces[place], found
+
+
+def handed_out(
+    executor: Executor, function: Callable[..., Any], asked: Sequence[tuple[Any, ...]]
+) -> Iterator[tuple[int, Any]]:
+    """(place of arguments, what the function returns for them, or the exception with which a machine lost them)."""
+    futures: dict[Future[Any], int] = {}
+    for place, arguments in enumerate(asked):
+        try:
+            futures[executor.submit(function, *arguments)] = place
+        except RuntimeError as error:  # the executor broke or was shut down meanwhile
+            yield place, error
+    for future in as_completed(futures):
+        failure = RuntimeError("it was cancelled") if future.cancelled() else future.exception()
+        yield futures[future], future.result() if failure is None else failure
 
 
 def judged(asked: list[tuple[dict[str, Any], dict[str, Any]]], limits: dict[str, Any]) -> dict[str, Any]:

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gradgate.references.contract import UsageError, installed
+from gradgate.suites.bugs import strangers
 from gradgate.suites.bugs.strangers.exploits import TORCH
 from gradgate.suites.court import cases
 from gradgate.suites.court.cases import Case, Settings, answered, cases_of, judge_cases
@@ -71,11 +73,13 @@ def test_another_text_function_or_task_is_another_question(tmp_path: Path) -> No
 
 
 def test_every_case_is_in_one_portion_and_a_portion_has_one_task() -> None:
-    for runs, jobs in (([[0, 1, 2, 3, 4]], 2), ([[0], [1, 2], [3]], 2), ([[0]], 4), ([list(range(7))], 3)):
+    asked = [([[0, 1, 2, 3, 4]], 2), ([[0], [1, 2], [3]], 2), ([[0]], 4), ([list(range(7))], 3), ([list(range(99))], 2)]
+    for runs, jobs in asked:
         portions = list(cases._portions(runs, jobs))
         assert sorted(i for portion in portions for i in portion) == [i for run in runs for i in run]
         assert all(any(set(portion) <= set(run) for run in runs) for portion in portions)
         assert len(portions) >= min(jobs, sum(map(len, runs)))
+        assert len(runs) >= jobs or max(map(len, portions)) <= cases.PORTION
 
 
 @needs_torch
@@ -90,6 +94,63 @@ def test_a_court_that_is_killed_loses_no_candidate() -> None:
         found[i] = answer
     assert [found[i]["name"] for i in range(6)] == [case.name for case in asked]
     assert [found[i]["verdict"] for i in range(6)] == ["upheld", "refuted"] * 3
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2])
+def test_a_cluster_is_asked_again_for_what_a_machine_has_lost(lost: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each machine answers about one candidate of its portion, or, the first times, about none."""
+    asked = [Case(TASK, f"# {i}\n", f"candidate {i}") for i in range(cases.PORTION + 1)]
+    calls: list[int] = []
+
+    def judged_apart(settings: dict[str, Any], listed: list[dict[str, str]]) -> Any:
+        calls.append(len(listed))
+        if len(calls) <= lost:
+            raise RuntimeError("the machine is gone")
+        whole = len(calls) > 2
+        found = {place: unanswered("there", one["name"], "", "", "why") for place, one in enumerate(listed)}
+        return (found, "") if whole or len(listed) == 1 else ({3: found[3]}, "status 9: killed")
+
+    monkeypatch.setattr(cases, "judged_apart", judged_apart)
+    with ThreadPoolExecutor(1) as executor:
+        found = dict(cases.judge_apart(asked, Settings(), executor))
+    assert [found[i]["name"] for i in range(len(asked))] == [case.name for case in asked]
+    assert {answer["task"] for answer in found.values()} == {TASK}
+    assert {answer["reason"] for answer in found.values()} == {"why"}
+
+
+def test_what_a_cluster_loses_each_time_gets_an_answer_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cases, "judged_apart", lambda *_: ({}, "status 9: killed"))
+    with ThreadPoolExecutor(1) as executor:
+        [(place, answer)] = cases.judge_apart([Case(TASK, RIGHT)], Settings(), executor)
+    assert (place, answer["verdict"]) == (0, "error")
+    assert answer["reason"] == "lost 2 times by the cluster, the last time by: status 9: killed"
+
+
+DASK = """
+import sys
+from distributed import LocalCluster
+from gradgate.suites import cli
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        sys.exit(cli.main([*sys.argv[1:], "--scheduler", cluster.scheduler_address]))
+"""
+
+
+@needs_torch
+def test_a_dask_cluster_judges_as_this_process_does(tmp_path: Path, process: Any) -> None:
+    pytest.importorskip("distributed", reason="dask.distributed is not installed: pip install 'gradgate[dask]'")
+    (tmp_path / "cluster.py").write_text(DASK)
+    (tmp_path / "task.py").write_text((Path(strangers.__path__[0]) / "task_torch.py").read_text())
+    (tmp_path / "right.py").write_text(RIGHT)
+    (tmp_path / "wrong.py").write_text(TORCH)
+    ran = process("cluster.py", "judge", "task.py:task", "right.py", "wrong.py", "--lines", "lines.jsonl", cwd=tmp_path)
+    assert ran.status == 1, ran.err[-2000:]
+    assert "1 upheld, 1 refuted" in ran.out
+    lines = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
+    assert {one["name"]: one["verdict"] for one in lines} == {"right.py": "upheld", "wrong.py": "refuted"}
+    assert [one["task"] for one in lines] == ["task.py:task"] * 2
+    assert [one["claims"] == [] for one in lines] == [False] * 2
 
 
 @needs_torch

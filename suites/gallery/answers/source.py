@@ -1,0 +1,70 @@
+"""The answers in a clone of https://github.com/thunlp/TritonBench, and the benchmark's own operators."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+OPERATORS = "data/TritonBench_G_v1"
+FENCE = re.compile(r"```(?:python)?\n(.*?)(?:```|\Z)", re.DOTALL)
+RULE = "#" * 100
+"""Ends an operator's code in the benchmark's files; a test follows."""
+OWN = "benchmark"
+"""The place of the benchmark's own operators."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One text that declares a backward pass.
+
+    Attributes:
+        operator: the benchmark's file that it answers, without ``.py``; "" in its other half, TritonBench-T.
+        text: the code.
+        places: ``file:line`` of every answer with this text; `OWN` for the benchmark's own.
+    """
+
+    operator: str
+    text: str
+    places: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """Names the answer: 12 digits of the text's sha256."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:12]
+
+
+def answers(clone: Path) -> list[Answer]:
+    """Every text with a ``def backward``, each once, the benchmark's own first.
+
+    Raises:
+        OSError: this is no clone of the benchmark.
+    """
+    own = {path.stem: path.read_text(encoding="utf-8").partition(RULE)[0] for path in (clone / OPERATORS).glob("*.py")}
+    if not own:
+        raise OSError(f"there are no operators in {clone / OPERATORS}")
+    bare = {"".join(text.split()): name for name, text in own.items()}
+    places: dict[tuple[str, str], list[str]] = {(name, text): [OWN] for name, text in sorted(own.items())}
+    for path in sorted((clone / "LLM_generated").glob("*/*.jsonl")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            row = json.loads(line)
+            operator = bare.get("".join(row["label"].split()), "")
+            place = f"{path.parent.name}/{path.name}:{number}"
+            places.setdefault((operator, code(row["predict"])), []).append(place)
+    return [Answer(name, text, tuple(at)) for (name, text), at in places.items() if "def backward" in text]
+
+
+def code(text: str) -> str:
+    """The code of an answer: its longest block in a fence, or all of it."""
+    blocks: Sequence[str] = FENCE.findall(text)
+    return max(blocks, key=len) if blocks else text.replace("<|im_end|>", "").replace("<|EOT|>", "")
+
+
+def commit(clone: Path) -> str:
+    """The commit of a clone; "" if git does not say."""
+    ran = subprocess.run(["git", "-C", str(clone), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return ran.stdout.strip()

@@ -1,0 +1,116 @@
+"""The audit of answers: how they are read, what a kind is, and the page that is kept."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gradgate.suites.gallery import declared
+from gradgate.suites.gallery.answers import page, run, source
+
+OPERATOR = "import torch\n\ndef forward(x):\n    return x\n\ndef backward(ctx, dy):\n    return dy\n"
+SCRIPTS = sorted((page.HERE / "findings").glob("*.py"))
+needs_run = pytest.mark.skipif(not page.KEPT.exists(), reason="no run over the answers has been kept")
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A folder that looks like the benchmark's repository, with three answers."""
+    (tmp_path / source.OPERATORS).mkdir(parents=True)
+    (tmp_path / source.OPERATORS / "softmax.py").write_text(f"{OPERATOR}\n{'#' * 146}\ndef test(): ...\n")
+    (tmp_path / "LLM_generated/half").mkdir(parents=True)
+    answer = "def backward(ctx, dy):\n    return 2 * dy\n"
+    texts = [f"Here it is:\n```python\n{answer}```\nDone.", f"```python\n{answer}```", "def forward(x): ..."]
+    rows = [{"label": OPERATOR.replace("    ", "  "), "predict": text} for text in texts]
+    rows.append({"label": "another", "predict": answer})
+    (tmp_path / "LLM_generated/half/model.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def test_each_text_with_a_backward_pass_is_read_once(clone: Path) -> None:
+    own, twice, other = source.answers(clone)
+    assert (own.operator, own.places) == ("softmax", ("benchmark",))
+    assert (twice.operator, twice.places) == ("softmax", ("half/model.jsonl:1", "half/model.jsonl:2"))
+    assert twice.text == "def backward(ctx, dy):\n    return 2 * dy\n"
+    assert (other.operator, other.places) == ("", ("half/model.jsonl:4",))
+    with pytest.raises(OSError, match="no operators"):
+        source.answers(clone / "LLM_generated")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "refuted", "reason", "kind", "column"),
+    [
+        ("upheld", [], "", "right", "right"),
+        ("refuted", ["gradient_float32", "outputs"], "…", "wrong outputs", "wrong outputs"),
+        ("refuted", ["layouts", "gradient_float32"], "…", "wrong gradient", "wrong gradient"),
+        ("refuted", ["layouts"], "…", "ignores strides", "other faults"),
+        ("refuted", ["not_finite"], "…", "another claim: not_finite", "other faults"),
+        ("error", [], "its module raised SyntaxError: invalid syntax", "not Python", "does not run"),
+        ("error", [], "while its module ran, it hung: no answer", "hangs", "does not run"),
+        ("error", [], "the candidate raised ValueError: no", page.ANOTHER, "does not run"),
+    ],
+)
+def test_an_answer_has_one_kind(verdict: str, refuted: list[str], reason: str, kind: str, column: str) -> None:
+    assert page.kind(verdict, refuted, reason) == kind
+    assert page.column(kind) == column
+
+
+def test_a_sample_is_the_same_each_time_and_holds_the_benchmarks_own() -> None:
+    pytest.importorskip("torch")
+    own = source.Answer("log_softmax", "def backward(): own", (source.OWN,))
+    every = [own, *(source.Answer("log_softmax", f"def backward(): {i}", ("a",)) for i in range(9))]
+    first = run._sampled(every, 3, 0)
+    assert first == run._sampled(list(reversed(every)), 3, 0)
+    assert first[0] == own
+    assert len(first) == 4
+    assert run._sampled(every, 3, 1) != first
+    assert len(run._sampled(every, None, 0)) == 10
+
+
+def test_a_task_has_a_call_of_its_inputs() -> None:
+    pytest.importorskip("torch")
+    from gradgate.suites.gallery.answers import tasks
+
+    for name, call in tasks.CALLS.items():
+        compile(tasks.BEFORE + call, name, "exec")
+        inputs = ", ".join(getattr(tasks, name).inputs)
+        assert f"judged_candidate({inputs})" in call
+
+
+def test_the_page_counts_answers_and_not_the_benchmarks_own() -> None:
+    own, answer = (source.Answer("log_softmax", text, (place,)) for text, place in (("a", source.OWN), ("b", "x:1")))
+    rows = {
+        one.digest: page.row(one, {"claims": [], "verdict": verdict, "reason": reason, "seconds": 1.0})
+        for one, verdict, reason in ((own, "upheld", ""), (answer, "error", "NameError"))
+    }
+    shown = page.text(page.document([own, answer], rows, "c0ffee", 1, 0))
+    assert "1 answers declare a backward pass: 1 distinct texts, 0 of them" in shown
+    assert "| `log_softmax` | right | 1 | 0 | 0 | 0 | 0 | 1 |" in shown
+    assert "- a name that is not there: 1" in shown
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_shows_its_mechanism(path: Path) -> None:
+    pytest.importorskip("torch")
+    assert declared.script_faults(path, path.name) == []
+    ran = subprocess.run([sys.executable, path], capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@needs_run
+def test_the_page_is_that_of_the_kept_rows() -> None:
+    assert page.PAGE.read_text(encoding="utf-8") == page.text(page.stored())
+
+
+@needs_run
+def test_every_finding_has_a_script_and_answers_that_were_refuted() -> None:
+    wrong = {row["digest"] for row in page.stored()["rows"] if row["verdict"] == "refuted"}
+    assert len(page.FINDINGS) >= 5
+    assert sorted(one.script for one in page.FINDINGS) == [path.name for path in SCRIPTS]
+    for finding in page.FINDINGS:
+        assert finding.seen
+        assert set(finding.seen) <= wrong
