@@ -19,6 +19,7 @@ from gradgate.hw_profiles.recording import Record
 from gradgate.references.contract import UsageError
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.pairs.device_names import INTERPRETER
 from gradgate.suites.watching import folders
 from gradgate.suites.watching.results import CLAIMS, HAZARDS, MOST_JUDGED, Explained, Judged, Seen, by_rule
 from gradgate.suites.watching.writing import Written
@@ -156,7 +157,7 @@ def _explained(folder: Path, wrong: list[Judged], seconds: float) -> list[Explai
     lines = "".join(json.dumps(line) + "\n" for line in asked)
     with tempfile.TemporaryFile("w+") as answers, contextlib.suppress(subprocess.SubprocessError):
         words = [sys.executable, "-m", "gradgate.suites.watching.explaining"]
-        env = {**os.environ, **environment()}
+        env = {**os.environ, **environment(INTERPRETER)}  # which changes nothing for a rule without kernels
         try:
             subprocess.run(
                 words,
