@@ -11,15 +11,16 @@
 # ///
 """Kernels of Liger-Kernel: activations, norms, losses and rotations."""
 
+import importlib
 import os
 
-os.environ["TRITON_INTERPRET"] = "1"
+import torch
+
 from gradgate.suites.pairs import triton_interpreter
 
+os.environ["TRITON_INTERPRET"] = "1"
 triton_interpreter.prepare()
-import torch
-from liger_kernel import ops
-
+ops = importlib.import_module("liger_kernel.ops")
 torch.manual_seed(0)
 x, y = (torch.randn(3, 8, requires_grad=True) for _ in range(2))
 w, b = (torch.randn(8, requires_grad=True) for _ in range(2))
