@@ -90,7 +90,7 @@ def _look(recorder: Recorder, kind: str, rule: Any, args: tuple[Any, ...], kwarg
         return
     import jax
 
-    fixed = {i: args[i] for i in rule.nondiff_argnums if i < len(args)}
+    fixed = {i: args[i] for i in vars(rule).get("nondiff_argnums", ()) if i < len(args)}
     rest = tuple(None if i in fixed else a for i, a in enumerate(args))
     flat, tree = jax.tree.flatten((rest, kwargs))
     leaves = [_Leaf(one) for one in flat]
