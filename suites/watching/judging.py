@@ -21,7 +21,7 @@ from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.pairs.device_names import INTERPRETER
 from gradgate.suites.watching import folders
-from gradgate.suites.watching.results import CLAIMS, HAZARDS, MOST_JUDGED, Explained, Judged, Seen, by_rule
+from gradgate.suites.watching.results import CLAIMS, HAZARDS, IMPLICIT, MOST_JUDGED, Explained, Judged, Seen, by_rule
 from gradgate.suites.watching.writing import Written
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 from gradgate.suites.workers.variables import environment
@@ -143,8 +143,8 @@ def _verdicts(supervisor: Supervisor, tasks: list[Task], kept: Kept | None) -> I
 
 
 def _applies(call: Seen, task: Task) -> bool:
-    """Whether a claim can be more than inapplicable: a ``custom_vjp`` has no forward mode."""
-    return not (call.rule.kind == "custom_vjp" and task.claim == "forward_mode")
+    """Whether a claim applies: a ``custom_vjp`` has no forward mode, an equation's reference no second derivative."""
+    return not (call.rule.kind in ("custom_vjp", *IMPLICIT) and task.claim == "forward_mode")
 
 
 def _explained(folder: Path, wrong: list[Judged], seconds: float) -> list[Explained]:
