@@ -327,6 +327,8 @@ def test_only_an_iteration_is_judged_by_its_differences(leaf: str, error: float,
     call = results.Seen("s", rule, (), False)
     one = results.Judged(rule, (call,), {"s": [wrong]}, {}, explained=results.Explained(likeness))
     assert one.state == state
+    batched = dataclasses.replace(one, rule=dataclasses.replace(rule, kind="custom_vmap"))
+    assert batched.state == "refuted"  # another function, of which it has the right gradient
     drawn = results.Judged(rule, (call,), {"s": [dataclasses.replace(wrong, spec={"regime": "drawn"})]}, {})
     assert drawn.state == "elsewhere"
     assert dataclasses.replace(one, acknowledged="why").state == ("acknowledged" if state == "refuted" else state)
