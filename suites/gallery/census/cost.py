@@ -25,7 +25,7 @@ from typing import Any
 
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.gallery.census.package import FOLDER
-from gradgate.suites.gallery.environment import made
+from gradgate.suites.gallery.environment import CannotInstall, made
 from gradgate.suites.gallery.judge import QUIET
 from gradgate.suites.gallery.metadata import chosen
 from gradgate.suites.watching import folders, results
@@ -202,14 +202,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.run:
         print(run_script(given.run, given.times, given.hash))
         return 0
-    rows = []
+    rows, failed = [], False
     for library in chosen(given.names, FOLDER, None):
-        environment = made(library, given.environments.resolve())
-        rows.append(measured(environment.python, library.path, library.name, given.times, given.runs))
-        print(rows[-1], flush=True)
+        try:
+            python = made(library, given.environments.resolve()).python
+            rows.append(measured(python, library.path, library.name, given.times, given.runs))
+            print(rows[-1], flush=True)
+        except (CannotInstall, RuntimeError) as error:
+            failed = True
+            print(error, flush=True)
     given.report.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(given.report, json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    return int(not all(row.same and row.is_small for row in rows))
+    return int(failed or not all(row.same and row.is_small for row in rows))
 
 
 if __name__ == "__main__":
