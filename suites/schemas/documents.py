@@ -631,7 +631,18 @@ class WatchedRule(msgspec.Struct):
     """A handwritten derivative that a command called."""
 
     framework: Framework
-    kind: Literal["autograd.Function", "torch.library", "checkpoint", "hook", "custom_vjp", "custom_jvp"]
+    kind: Literal[
+        "autograd.Function",
+        "torch.library",
+        "checkpoint",
+        "hook",
+        "hook of a module",
+        "custom_vjp",
+        "custom_jvp",
+        "custom_vmap",
+        "custom_root",
+        "custom_linear_solve",
+    ]
     name: Annotated[Name, Meta(description="`package.module:qualified.name`")]
     file: Name
     line: Count

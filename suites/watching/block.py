@@ -61,7 +61,8 @@ def watch(*, by_design: Mapping[str, str] | None = None, jobs: int = 2, seconds:
 
     Each rule is judged against the derivative of its own forward pass, at the values that it got and at others like
     them. Rules are subclasses of `torch.autograd.Function`, operators of `torch.library` with ``register_autograd``,
-    and functions with `jax.custom_vjp` or `jax.custom_jvp`, also within transformations. Watching changes no result.
+    and functions with `jax.custom_vjp` or `jax.custom_jvp`, also within transformations; the guide's page on watching
+    lists the others. Watching changes no result.
 
     Within another such block, under ``gradgate watch`` and under ``pytest --gradgate-watch`` this does nothing: what is
     watched is judged once, at the end.

@@ -1,4 +1,7 @@
-"""The entry points of handwritten derivatives in JAX: calls of ``custom_vjp`` and ``custom_jvp`` objects.
+"""The entry points of handwritten derivatives in JAX.
+
+These are calls of ``custom_vjp``, ``custom_jvp`` and ``custom_vmap`` objects, of functions with `jax.checkpoint`, of
+`jax.lax.custom_root` and of `jax.lax.custom_linear_solve`.
 
 A call within a transformation gets tracers. Those of ``jax.grad`` hold values, and those of ``jax.vmap`` the values of
 every lane, of which the first is taken. Those of ``jax.jit`` and of loops hold none: then the shape is recorded alone.
@@ -6,22 +9,26 @@ every lane, of which the first is taken. Those of ``jax.jit`` and of loops hold 
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import inspect
+import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gradgate.suites.watching.portable import CAPTURED, Batched, Implicit, Rematerialised, captured
 from gradgate.suites.watching.recorder import MOST_NUMBERS as MOST
 from gradgate.suites.watching.recorder import Array, Call, Recorder, Rule, location, of_framework, option, shown
 
-KINDS = ("custom_vjp", "custom_jvp")
-"""The classes whose instances are rules."""
+KINDS = {"custom_vjp": ("bwd", "fwd"), "custom_jvp": ("jvp",), "custom_vmap": ("vmap_rule",)}
+"""The classes whose instances are rules -> the attributes that hold what is written by hand."""
 
 
 def wrap(module: types.ModuleType, recorder: Recorder) -> Callable[[], None]:
     """Record what is called from now on; returns what undoes this."""
-    plain = {kind: getattr(module, kind).__call__ for kind in KINDS}
+    plain = {kind: getattr(module, kind).__call__ for kind in KINDS if hasattr(module, kind)}
 
     def wrapped(kind: str) -> Callable[..., Any]:
         called = plain[kind]
@@ -32,7 +39,7 @@ def wrap(module: types.ModuleType, recorder: Recorder) -> Callable[[], None]:
 
         return call
 
-    for kind in KINDS:
+    for kind in plain:
         getattr(module, kind).__call__ = wrapped(kind)
 
     def undo() -> None:
@@ -40,6 +47,33 @@ def wrap(module: types.ModuleType, recorder: Recorder) -> Callable[[], None]:
             getattr(module, kind).__call__ = called
 
     return undo
+
+
+def wrap_checkpoints(module: types.ModuleType, recorder: Recorder) -> Callable[[], None]:
+    """Record the functions that are checkpointed from now on; returns what undoes this."""
+    return _before(module, "_remat_static_argnums", recorder, _look_checkpoint)
+
+
+def wrap_solvers(module: types.ModuleType, recorder: Recorder) -> Callable[[], None]:
+    """Record the equations that are solved from now on; returns what undoes this."""
+    return _before(module, "_check_tree", recorder, _look_solver)
+
+
+def _before(module: types.ModuleType, name: str, recorder: Recorder, look: Any) -> Callable[[], None]:
+    """Look at the variables of every call of a function of JAX that calls another one, which has this name.
+
+    That function itself cannot be wrapped: programs hold it, and what it has made, under names of their own.
+    """
+    place: Any = module
+    plain = getattr(place, name)
+
+    @functools.wraps(plain)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        recorder.look(look, sys._getframe(1).f_locals)
+        return plain(*args, **kwargs)
+
+    setattr(place, name, called)
+    return lambda: setattr(place, name, plain)
 
 
 WRAPPERS = ("equinox", "flax", "haiku")
@@ -56,27 +90,109 @@ def _look(recorder: Recorder, kind: str, rule: Any, args: tuple[Any, ...], kwarg
         return
     import jax
 
-    fixed = {i: args[i] for i in rule.nondiff_argnums if i < len(args)}
+    fixed = {i: args[i] for i in vars(rule).get("nondiff_argnums", ()) if i < len(args)}
     rest = tuple(None if i in fixed else a for i, a in enumerate(args))
     flat, tree = jax.tree.flatten((rest, kwargs))
     leaves = [_Leaf(one) for one in flat]
     if not any(leaf.is_floating for leaf in leaves):
         return
     key = tuple(map(option, fixed.values())), str(tree), tuple(leaf.mark for leaf in leaves)
-    recorder.saw(known, key, lambda: _call(rule, fixed, leaves, tree))
+    recorder.saw(known, key, lambda: _call(Batched(rule) if kind == "custom_vmap" else rule, fixed, leaves, tree))
+
+
+def _look_checkpoint(recorder: Recorder, frame: Mapping[str, Any]) -> None:
+    """Record a call of a function with `jax.checkpoint`, whose variables are given."""
+    args, static = frame["args"], tuple(place % len(frame["args"]) for place in frame["static_argnums"])
+    made = Rematerialised(frame["fun"], frame["policy"], static)
+    _look_functions(recorder, "checkpoint", made, (made.fun,), args, frame["kwargs"], static)
+
+
+def _look_solver(recorder: Recorder, frame: Mapping[str, Any]) -> None:
+    """Record a call of `jax.lax.custom_root` or `jax.lax.custom_linear_solve`, whose variables are given."""
+    if "solve_jaxpr" in frame:
+        return  # it checks several trees; the first is enough
+    linear = "matvec" in frame
+    names = ("matvec", "solve", "transpose_solve") if linear else ("f", "solve", "tangent_solve")
+    parts = [frame[name] for name in names]
+    made = Implicit(*parts, linear, bool(frame.get("symmetric")), bool(frame["has_aux"]))
+    if any(map(_is_written, parts[1:])):
+        kind, start = ("custom_linear_solve", "b") if linear else ("custom_root", "initial_guess")
+        _look_functions(recorder, kind, made, parts[::-1], (frame[start],), {}, ())
+
+
+def _look_functions(
+    recorder: Recorder,
+    kind: str,
+    made: Any,
+    functions: Sequence[Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    static: Sequence[int],
+) -> None:
+    """Record a call of what is made of functions, which may hold arrays of the program."""
+    import jax
+
+    fun = next(filter(_is_written, functions), None)
+    if fun is None:
+        return
+    rule = Rule("jax", kind, _name(fun, kind), *location(_inside(fun)))
+    fixed = {place: args[place] for place in static}
+    rest = tuple(None if place in fixed else one for place, one in enumerate(args))
+    flat, tree = jax.tree.flatten((rest, dict(kwargs)))
+    leaves = [_Leaf(one) for one in flat]
+    held = functools.cache(lambda: _tracers(made))
+    if not any(leaf.is_floating for leaf in leaves) and not any(_Leaf(one).is_floating for one in held()):
+        return
+    key = tuple(map(option, fixed.values())), str(tree), tuple(leaf.mark for leaf in leaves)
+
+    def call() -> Call:
+        keywords = {**kwargs, **({CAPTURED: held()} if held() else {})}
+        every, whole = jax.tree.flatten((rest, keywords))
+        found = _call(made, fixed, [_Leaf(one) for one in every], whole)
+        originals = tuple(zip(held(), found.keywords.get(CAPTURED, ()), strict=False))
+        return dataclasses.replace(found, originals=originals, unreachable=found.unreachable or _unsolved(made, found))
+
+    recorder.saw(rule, key, call)
+
+
+def _tracers(made: Any) -> list[Any]:
+    """The tracers that functions hold; [] if something in them cannot be stored, which storing them then says."""
+    import jax
+
+    try:
+        return captured(made, lambda value: isinstance(value, jax.core.Tracer))
+    except Exception:
+        return []
+
+
+def _unsolved(made: Any, call: Call) -> str:
+    """Why an equation cannot be judged elsewhere; "" if it can."""
+    if not isinstance(made, Implicit):
+        return ""
+    if call.traced:
+        return "its values are not known under jit, and its solver may fail at others"
+    return "" if made.tangent_solve is not None else "it has no transpose_solve, and so no gradient"
+
+
+def _is_written(function: Any) -> bool:
+    """Whether it is a function that somebody outside of JAX wrote."""
+    file, _ = location(_inside(function))
+    return bool(file) and not of_framework(file)
 
 
 def _rule(kind: str, rule: Any) -> Rule | None:
     """A rule; None for one of JAX itself."""
     fun = _inside(rule.fun)
-    own, _ = location(fun)
-    if not own or of_framework(own):
+    parts = [getattr(rule, part) for part in KINDS[kind]]
+    if not _is_written(rule.fun) or (kind == "custom_vmap" and not _is_written(parts[0])):
         return None
-    parts = (rule.bwd, rule.fwd) if kind == "custom_vjp" else (rule.jvp,)
     file, line = location(*map(_inside, parts), fun)
+    return Rule("jax", kind, _name(fun, getattr(rule, "__name__", kind)), file, line)
+
+
+def _name(fun: Any, otherwise: str) -> str:
     module = getattr(fun, "__module__", None) or "unknown"
-    name = getattr(fun, "__qualname__", None) or getattr(rule, "__name__", kind)
-    return Rule("jax", kind, f"{module}:{name}", file, line)
+    return f"{module}:{getattr(fun, '__qualname__', None) or otherwise}"
 
 
 def _inside(function: Any) -> Any:

@@ -16,7 +16,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from gradgate.suites.watching.portable import PARAMETERS, Checkpointed, Hook, Operator, importable
+from gradgate.suites.pairs.device_names import INTERPRETER
+from gradgate.suites.watching.portable import PARAMETERS, Checkpointed, Hook, ModuleHook, Operator, importable
 from gradgate.suites.watching.recorder import MOST_NUMBERS as MOST
 from gradgate.suites.watching.recorder import Array, Call, Recorder, Rule, location, of_framework, option, shown
 
@@ -96,6 +97,62 @@ def wrap_hooks(module: types.ModuleType, recorder: Recorder) -> Callable[[], Non
         tensor.register_hook = plain
 
     return undo
+
+
+MODULE_HOOKS = ("register_full_backward_hook", "register_full_backward_pre_hook")
+
+
+def wrap_module_hooks(module: types.ModuleType, recorder: Recorder) -> Callable[[], None]:
+    """Record the hooks of modules that change gradients from now on; returns what undoes this."""
+    kind: Any = module.Module
+    plain = {name: getattr(kind, name) for name in MODULE_HOOKS}
+
+    def wrapped(name: str) -> Callable[..., Any]:
+        registered = plain[name]
+
+        @functools.wraps(registered)
+        def register(self: Any, hook: Any, *args: Any, **kwargs: Any) -> Any:
+            file, _ = location(hook)
+            watched = hook if not file or of_framework(file) else _watched_of_module(hook, recorder)
+            return registered(self, watched, *args, **kwargs)
+
+        return register
+
+    for name in MODULE_HOOKS:
+        setattr(kind, name, wrapped(name))
+
+    def undo() -> None:
+        for name, registered in plain.items():
+            setattr(kind, name, registered)
+
+    return undo
+
+
+def _watched_of_module(hook: Any, recorder: Recorder) -> Any:
+    """A hook of a module whose changes are recorded."""
+
+    @functools.wraps(hook)
+    def watched(module: Any, gradients: Any, *others: Any) -> Any:
+        found = hook(module, gradients, *others)
+        if found is not None and any(a is not b for a, b in zip(found, gradients, strict=False)):
+            recorder.look(_look_module_hook, hook, module, (gradients, *others))
+        return found
+
+    return watched
+
+
+def _look_module_hook(recorder: Recorder, hook: Any, module: Any, given: tuple[Any, ...]) -> None:
+    """Record a hook of a module at the gradients that it changes, and at what it gets besides."""
+
+    def call() -> Call:
+        made = _call(ModuleHook(hook, module), given, {})
+        first, *others = made.arguments or ((),)
+        first = tuple(one and dataclasses.replace(one, differentiated=True) for one in first)
+        held = sum(one.numel() for one in module.parameters())
+        why = f"its module has {held:,} parameters" if held > MOST else made.unreachable
+        return dataclasses.replace(made, arguments=(first, *others), unreachable=why)
+
+    recorder.saw(_named(hook, "hook of a module", *location(hook)), tuple(map(_mark, given)), call)
 
 
 def _watched(hook: Any, recorder: Recorder) -> Any:
@@ -225,7 +282,7 @@ def _call(reached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
 
     named = dict(kwargs)
     parameters = named.pop(PARAMETERS, {})
-    every = [a for a in (*args, *named.values(), *parameters.values()) if isinstance(a, torch.Tensor)]
+    every = [a for a in _flat((args, [*named.values(), *parameters.values()])) if isinstance(a, torch.Tensor)]
     numbers = sum(a.numel() for a in every)
     why = f"its arrays have {numbers:,} numbers" if numbers > MOST else ""
     if isinstance(reached, Operator) and not importable(reached.module):
@@ -240,7 +297,28 @@ def _call(reached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     pairs = zip(given, (*copied, *named.values(), *held.values()), strict=False)
     originals = tuple((original, copy) for original, copy in pairs if isinstance(copy, Array))
     keywords = {**named, PARAMETERS: held} if held else named
-    return Call(reached, copied, keywords, seen, traced, why, originals)
+    devices = (INTERPRETER,) if isinstance(reached, type) and _launches(reached.forward) else ()
+    return Call(reached, copied, keywords, seen, traced, why, originals, devices)
+
+
+def _flat(values: Any) -> list[Any]:
+    """What lists and tuples hold."""
+    if not isinstance(values, (list, tuple)):
+        return [values]
+    return [leaf for value in values for leaf in _flat(value)]
+
+
+def _launches(function: Any, deep: int = 3) -> bool:
+    """Whether a function names a kernel of Triton, or a function that does."""
+    code, names = getattr(function, "__code__", None), getattr(function, "__globals__", {})
+    triton: Any = sys.modules.get("triton.runtime.jit")
+    if triton is None or code is None or of_framework(code.co_filename):
+        return False
+    used = [names[name] for name in code.co_names if name in names]
+    used += [cell.cell_contents for cell in function.__closure__ or ()]
+    return any(isinstance(one, triton.KernelInterface) for one in used) or any(
+        deep and isinstance(one, types.FunctionType) and _launches(one, deep - 1) for one in used
+    )
 
 
 def _copied(value: Any) -> Any:

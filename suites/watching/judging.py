@@ -19,8 +19,9 @@ from gradgate.hw_profiles.recording import Record
 from gradgate.references.contract import UsageError
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.pairs.device_names import INTERPRETER
 from gradgate.suites.watching import folders
-from gradgate.suites.watching.results import CLAIMS, HAZARDS, MOST_JUDGED, Explained, Judged, Seen, by_rule
+from gradgate.suites.watching.results import CLAIMS, HAZARDS, IMPLICIT, MOST_JUDGED, Explained, Judged, Seen, by_rule
 from gradgate.suites.watching.writing import Written
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 from gradgate.suites.workers.variables import environment
@@ -142,8 +143,8 @@ def _verdicts(supervisor: Supervisor, tasks: list[Task], kept: Kept | None) -> I
 
 
 def _applies(call: Seen, task: Task) -> bool:
-    """Whether a claim can be more than inapplicable: a ``custom_vjp`` has no forward mode."""
-    return not (call.rule.kind == "custom_vjp" and task.claim == "forward_mode")
+    """Whether a claim applies: a ``custom_vjp`` has no forward mode, an equation's reference no second derivative."""
+    return not (call.rule.kind in ("custom_vjp", *IMPLICIT) and task.claim == "forward_mode")
 
 
 def _explained(folder: Path, wrong: list[Judged], seconds: float) -> list[Explained]:
@@ -156,7 +157,7 @@ def _explained(folder: Path, wrong: list[Judged], seconds: float) -> list[Explai
     lines = "".join(json.dumps(line) + "\n" for line in asked)
     with tempfile.TemporaryFile("w+") as answers, contextlib.suppress(subprocess.SubprocessError):
         words = [sys.executable, "-m", "gradgate.suites.watching.explaining"]
-        env = {**os.environ, **environment()}
+        env = {**os.environ, **environment(INTERPRETER)}  # which changes nothing for a rule without kernels
         try:
             subprocess.run(
                 words,

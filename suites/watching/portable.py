@@ -16,17 +16,21 @@ import operator
 import os
 import pickle
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
-RULES = ("custom_vjp", "custom_jvp")
-"""Classes of JAX whose instances are rules."""
-PARTS = {"custom_vjp": ("fun", "fwd", "bwd"), "custom_jvp": ("fun", "jvp")}
-FIELDS = ("fun", "fwd", "bwd", "jvp", "nondiff_argnums", "symbolic_zeros", "optimize_remat")
+RULES = {"custom_vjp": "jax", "custom_jvp": "jax", "custom_vmap": "jax.custom_batching"}
+"""Classes of JAX whose instances are rules -> the module that has it."""
+FUNCTIONS = ("fun", "fwd", "bwd", "jvp", "vmap_rule", "solve", "tangent_solve")
+FIELDS = (*FUNCTIONS, "nondiff_argnums", "symbolic_zeros", "optimize_remat")
 
 
 PARAMETERS = "parameters of the module"
 """The keyword under which a call holds the parameters of a checkpointed module."""
+CAPTURED = "captured"
+"""The keyword under which a call holds the arrays that its functions capture."""
+APART = 1e-3
+"""Largest distance of a solver's answer from the solution, relative to its size."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +56,29 @@ class Operator:
         return getattr(getattr(getattr(torch.ops, space), short), self.overload or "default")
 
 
+class Wrapped:
+    """What a program calls with functions of its own, and whose reference is made of these functions."""
+
+    reentrant = False
+    """Whether ``backward()`` alone can take its gradient."""
+
+    def plain(self, fixed: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """The outputs of the reference.
+
+        Args:
+            fixed: the same as this object; what its functions capture is not differentiated.
+            arguments, keywords: of the call.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def given(keywords: Mapping[str, Any]) -> dict[str, Any]:
+        """The keywords of the program, without what only this package gave."""
+        return {name: value for name, value in keywords.items() if name not in (PARAMETERS, CAPTURED)}
+
+
 @dataclasses.dataclass(frozen=True)
-class Checkpointed:
+class Checkpointed(Wrapped):
     """A function that `torch.utils.checkpoint` runs again in the backward pass. Without that, it is its own reference.
 
     Attributes:
@@ -71,18 +96,135 @@ class Checkpointed:
         from torch.utils.checkpoint import checkpoint
 
         more = {"context_fn": self.contexts} if self.contexts else {}
-        return checkpoint(
-            self.fun, *arguments, use_reentrant=self.reentrant, **more, **self.without_parameters(keywords)
-        )
+        return checkpoint(self.fun, *arguments, use_reentrant=self.reentrant, **more, **self.given(keywords))
 
-    def plain(self, *arguments: Any, **keywords: Any) -> Any:
+    def plain(self, fixed: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         """The outputs, without a checkpoint."""
-        return self.fun(*arguments, **self.without_parameters(keywords))
+        return self.fun(*arguments, **self.given(keywords))
 
-    @staticmethod
-    def without_parameters(keywords: dict[str, Any]) -> dict[str, Any]:
-        """The keywords of the program, without the parameters of the module."""
-        return {name: value for name, value in keywords.items() if name != PARAMETERS}
+
+@dataclasses.dataclass(frozen=True)
+class Rematerialised(Wrapped):
+    """A function that `jax.checkpoint` runs again in the backward pass. Without that, it is its own reference.
+
+    Attributes:
+        fun: the function.
+        policy: says which values are stored.
+        static: places of arguments that are no arrays.
+    """
+
+    fun: Any
+    policy: Any
+    static: tuple[int, ...]
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """The outputs, with a checkpoint."""
+        import jax
+
+        made = jax.checkpoint(self.fun, policy=self.policy, static_argnums=self.static)
+        return made(*arguments, **self.given(keywords))
+
+    def plain(self, fixed: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """The outputs, without a checkpoint."""
+        return self.fun(*arguments, **self.given(keywords))
+
+
+@dataclasses.dataclass(frozen=True)
+class Implicit(Wrapped):
+    """A solution x of f(x) = 0, by `jax.lax.custom_root`, or of f(x) = b, by `jax.lax.custom_linear_solve`.
+
+    With J the derivative of f at x, the gradient is that of x − J⁻¹ (f(x) − b), where x and J are constants. So it is
+    judged where the solver ends, however early that is.
+
+    Attributes:
+        fun: f.
+        solve: finds x, without derivatives.
+        tangent_solve: solves the linearised or the transposed equation.
+        linear: whether it is a linear equation.
+        symmetric: what the program says of the matrix.
+        auxiliary: whether ``solve`` returns something besides x.
+    """
+
+    fun: Any
+    solve: Any
+    tangent_solve: Any
+    linear: bool
+    symmetric: bool = False
+    auxiliary: bool = False
+
+    def __call__(self, start: Any, **_: Any) -> Any:
+        """The solution."""
+        import jax
+
+        more = {"symmetric": self.symmetric} if self.linear else {}
+        call: Any = jax.lax.custom_linear_solve if self.linear else jax.lax.custom_root
+        found = call(self.fun, start, self.solve, self.tangent_solve, has_aux=self.auxiliary, **more)
+        return found[0] if self.auxiliary else found
+
+    def plain(self, fixed: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """The solution, with the derivative of one step of Newton's method; that step, if the solver is far away."""
+        import jax
+        import jax.numpy as jnp
+        from jax.flatten_util import ravel_pytree
+
+        (start,) = arguments
+        found = fixed.solve(fixed.fun, jax.lax.stop_gradient(start))
+        flat, back = ravel_pytree(jax.lax.stop_gradient(found[0] if self.auxiliary else found))
+
+        def missing(one: Any, x: Any) -> Any:
+            away = ravel_pytree(one.fun(back(x)))[0]
+            return away - ravel_pytree(start)[0] if self.linear else away
+
+        jacobian = jax.lax.stop_gradient(jax.jacfwd(lambda x: missing(fixed, x))(flat))
+        step = jnp.linalg.solve(jacobian, missing(self, flat))
+        constant = jax.lax.stop_gradient(step)
+        near = (constant * constant).sum() <= APART**2 * (flat * flat).sum()
+        return back(flat - step + jnp.where(near, constant, 0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Batched(Wrapped):
+    """A function with a rule of its own for `jax.vmap`: `jax.custom_batching.custom_vmap`.
+
+    Two lanes are judged: the arrays of the call, and the floating ones among them times `LANE`. All of these are
+    batched, and then each alone.
+
+    Attributes:
+        fun: the function with its rule.
+    """
+
+    fun: Any
+    LANE: ClassVar[float] = 0.75
+
+    def __call__(self, *arguments: Any, **_: Any) -> Any:
+        """The outputs of the lanes, by the rule."""
+        import jax
+
+        return [jax.vmap(self.fun, axes)(*lanes) for lanes, axes, _ in self._lanes(arguments)]
+
+    def plain(self, fixed: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+        """The outputs of the lanes, one after the other."""
+        import jax
+        import jax.numpy as jnp
+
+        each = [[self.fun.fun(*lane) for lane in both] for _, _, both in self._lanes(arguments)]
+        return [jax.tree.map(lambda *leaves: jnp.stack(leaves), *outputs) for outputs in each]
+
+    def _lanes(self, arguments: Sequence[Any]) -> Iterator[tuple[Any, Any, Any]]:
+        """Arguments with a new first axis, the axes that `jax.vmap` takes, and the arguments of each lane."""
+        import jax
+        import jax.numpy as jnp
+
+        flat, tree = jax.tree.flatten(tuple(arguments))
+        floating = [i for i, leaf in enumerate(flat) if jnp.issubdtype(jnp.result_type(leaf), jnp.floating)]
+        for batched in dict.fromkeys((tuple(floating), *((place,) for place in floating))):
+            second = [leaf * self.LANE if i in batched else leaf for i, leaf in enumerate(flat)]
+            lanes = [
+                jnp.stack([a, b]) if i in batched else a for i, (a, b) in enumerate(zip(flat, second, strict=True))
+            ]
+            axes = [0 if i in batched else None for i in range(len(flat))]
+            whole, where, other = (jax.tree.unflatten(tree, leaves) for leaves in (lanes, axes, second))
+            yield whole, where, (arguments, other)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +243,40 @@ class Hook:
         if made.requires_grad:
             made.register_hook(self.fun)
         return made
+
+
+@dataclasses.dataclass(frozen=True)
+class ModuleHook:
+    """A hook that changes the gradients of a module's inputs, or outputs: a rule whose forward pass is the identity.
+
+    Attributes:
+        fun: the hook.
+        module: what the hook gets first.
+    """
+
+    fun: Any
+    module: Any
+
+    def __call__(self, gradients: Sequence[Any], *others: Any) -> Any:
+        """The tensors themselves, whose gradients the hook changes; it gets the others as they are."""
+        import torch
+
+        hook = self
+
+        class Hooked(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, *given: Any) -> Any:
+                return tuple(one.clone() for one in given)
+
+            @staticmethod
+            def backward(ctx: Any, *given: Any) -> Any:
+                left = iter(given)
+                every = tuple(None if one is None else next(left) for one in gradients)
+                found = hook.fun(hook.module, every, *others)
+                pairs = zip(every, every if found is None else found, strict=True)
+                return tuple(after for before, after in pairs if before is not None)
+
+        return Hooked.apply(*(one for one in gradients if one is not None))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,13 +309,32 @@ def dumps(
     Raises:
         Exception: of any kind: something cannot be stored.
     """
-    import cloudpickle
-
     places = {id(original): place for place, (original, _) in enumerate(originals)}
+    return _stored(rule, (arguments, keywords, [copy for _, copy in originals]), lambda value: places.get(id(value)))
+
+
+def captured(rule: Any, is_one: Callable[[Any], bool]) -> list[Any]:
+    """What the functions of a rule hold of one kind, each once, such as tracers.
+
+    Raises:
+        Exception: of any kind: something cannot be stored.
+    """
+    found: dict[int, Any] = {}
+
+    def place(value: Any) -> int | None:
+        return id(found.setdefault(id(value), value)) if is_one(value) else None
+
+    _stored(rule, (), place)
+    return list(found.values())
+
+
+def _stored(rule: Any, rest: tuple[Any, ...], place: Callable[[Any], int | None]) -> bytes:
+    """The bytes of a rule and of what belongs to it; `place` gives what stands for a value that is not stored."""
+    import cloudpickle
 
     class Pickler(cloudpickle.Pickler):
         def persistent_id(self, value: Any) -> Any:
-            return places.get(id(value))
+            return place(value)
 
         def reducer_override(self, value: Any) -> Any:
             if type(value).__name__ in RULES and type(value).__module__.startswith("jax."):
@@ -153,7 +348,7 @@ def dumps(
         cloudpickle.register_pickle_by_value(sys.modules[module])
     try:
         buffer = io.BytesIO()
-        Pickler(buffer).dump((rule, arguments, keywords, [copy for _, copy in originals]))
+        Pickler(buffer).dump((rule, *rest))
         return buffer.getvalue()
     finally:
         for module in strange:
@@ -180,7 +375,7 @@ def loads(data: bytes, arrays: Callable[[int], Any] | None = None) -> Loaded:
 
 def _modules(rule: Any) -> list[str]:
     """The modules in which the parts of a rule are written."""
-    parts = rule if isinstance(rule, tuple) else (rule, *(getattr(rule, part, None) for part in FIELDS[:4]))
+    parts = rule if isinstance(rule, tuple) else (rule, *(getattr(rule, part, None) for part in FUNCTIONS))
     names = dict.fromkeys(getattr(part, "__module__", None) for part in parts)
     return [name for name in names if name in sys.modules and name != "__main__"]
 
@@ -227,9 +422,7 @@ def _reduced(rule: Any) -> Any:
 
 
 def _blank(kind: str) -> Any:
-    import jax
-
-    return getattr(jax, kind)(_nothing)
+    return getattr(importlib.import_module(RULES[kind]), kind)(_nothing)
 
 
 def _nothing(*_: Any) -> None:

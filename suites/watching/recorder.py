@@ -35,7 +35,11 @@ ENTRANCES = {
     "torch._functorch.autograd_function": ("gradgate.suites.watching.in_torch", "wrap_transforms"),
     "torch.utils.checkpoint": ("gradgate.suites.watching.in_torch", "wrap_checkpoints"),
     "torch._tensor": ("gradgate.suites.watching.in_torch", "wrap_hooks"),
+    "torch.nn.modules.module": ("gradgate.suites.watching.in_torch", "wrap_module_hooks"),
     "jax._src.custom_derivatives": ("gradgate.suites.watching.in_jax", "wrap"),
+    "jax._src.custom_batching": ("gradgate.suites.watching.in_jax", "wrap"),
+    "jax._src.ad_checkpoint": ("gradgate.suites.watching.in_jax", "wrap_checkpoints"),
+    "jax._src.lax.control_flow.solves": ("gradgate.suites.watching.in_jax", "wrap_solvers"),
 }
 """The module of a framework that has entry points -> the function that wraps them, once that module is imported."""
 MOST_CALLS = 6
@@ -100,6 +104,10 @@ class Recorder:
         self._lock = threading.Lock()
         self._busy = threading.local()
 
+    def __reduce__(self) -> Any:
+        """In another process, what holds this one, such as a module with a hook that is watched, records nothing."""
+        return Deaf, ()
+
     def look(self, at: Callable[..., None], *given: Any) -> None:
         """Call a function that may record; nothing that fails in it reaches the program.
 
@@ -162,10 +170,18 @@ class Recorder:
             "test": os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0],
             "path": [os.path.abspath(folder) for folder in sys.path],
             "unreachable": unreachable,
+            "devices": call.devices,
         }
         draft = self.folder / f".{name}-{os.getpid()}"
         draft.write_text(json.dumps(document, indent=1), encoding="utf-8")
         draft.replace(self.folder / f"{name}.json")
+
+
+class Deaf:
+    """What takes the place of a recorder in the process that judges."""
+
+    def look(self, *_: Any) -> None:
+        """Record nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,6 +195,7 @@ class Call:
         traced: whether an array had no values.
         unreachable: why the call cannot be judged elsewhere; "" if it can.
         originals: arrays of the call with their copies, as `portable.dumps` needs them.
+        devices: as a pair declares them: what can run the kernels that the rule launches.
     """
 
     rule: Any
@@ -188,6 +205,7 @@ class Call:
     traced: bool = False
     unreachable: str = ""
     originals: tuple[tuple[Any, Array], ...] = ()
+    devices: tuple[str, ...] = ()
 
 
 def location(*functions: Any) -> tuple[str, int]:

@@ -18,11 +18,14 @@ from typing import Any
 
 import numpy as np
 
+from gradgate.references.contract import Tree
 from gradgate.references.errors import UsageError
 from gradgate.suites.engine.quick import Given, GivenPair
-from gradgate.suites.pairs import trees
+from gradgate.suites.pairs import devices as places
+from gradgate.suites.pairs import trees, triton_interpreter
+from gradgate.suites.pairs.device_names import INTERPRETER
 from gradgate.suites.pairs.draws import WIDTHS
-from gradgate.suites.pairs.spec import PairSpec, generator
+from gradgate.suites.pairs.spec import PairProblem, PairSpec, generator
 from gradgate.suites.watching import portable
 from gradgate.suites.watching.recorder import Array
 
@@ -30,6 +33,8 @@ DRAWN = "drawn"
 """The regime of values that were drawn and not seen."""
 BETWEEN = "between"
 """The regime of a call whose values are not known, with numbers between 0 and 1, where most functions are defined."""
+CALLED = ("autograd.Function", "custom_vjp", "custom_jvp")
+"""Kinds of rules that a program calls by their names."""
 FEW = 0.5
 """Standard deviation, relative to its size, of what takes the place of a number that is the same everywhere."""
 
@@ -59,6 +64,13 @@ class SeenPair(GivenPair):
     def seen(self) -> bool:
         """Whether the values of the call are known."""
         return all(array.values is not None for array in self.inputs.values())
+
+    def all_outputs(
+        self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Path -> output of ``function`` or ``reference``, on the device of the kernels that it launches."""
+        with places.running(self._devices(role)):
+            return super().all_outputs(role, problem, params, options)
 
     def drawn(self, spec: PairSpec) -> dict[str, Any]:
         """Path -> NumPy array."""
@@ -97,6 +109,7 @@ class Recorded:
         names: name of an array among the arguments -> its path in their tree.
         flat: path -> leaf of the arguments.
         put: puts leaves back into the tree.
+        devices: as a pair declares them, of a rule that launches kernels.
         again: path -> array to the rule and the leaves; None unless a function among them holds arrays of the call.
     """
 
@@ -108,6 +121,7 @@ class Recorded:
     names: Mapping[str, str]
     flat: Mapping[str, Any]
     put: Callable[..., Any]
+    devices: tuple[str, ...] = ()
     again: Callable[[Mapping[str, Any]], tuple[Any, Mapping[str, Any]]] | None = None
 
     @classmethod
@@ -122,6 +136,9 @@ class Recorded:
         sys.path.extend(folder for folder in call["path"] if folder not in sys.path)
         if call["unreachable"]:
             raise UsageError(f"{call['name']}: {call['unreachable']}")
+        devices = tuple(call["devices"])
+        if devices and not places.missing(INTERPRETER):
+            triton_interpreter.prepare()  # before an import declares the kernels
         try:
             data = path.with_suffix(".pickle").read_bytes()
             loaded = portable.loads(data)
@@ -134,8 +151,8 @@ class Recorded:
         words = _names(call["kind"], rule, len(arguments))
         names = {_named(path, words): path for path in arrays}
         names = names if len(names) == len(arrays) else {path: path for path in arrays}
-        found = cls(path.stem, call["framework"], call["kind"], call["name"], rule, names, flat, put)
-        return dataclasses.replace(found, again=_again(data, loaded, flat)) if loaded.held else found
+        found = cls(path.stem, call["framework"], call["kind"], call["name"], rule, names, flat, put, devices)
+        return dataclasses.replace(found, again=_again(data, loaded, found)) if loaded.held else found
 
     def pair(self) -> SeenPair:
         """The pair of this call.
@@ -148,11 +165,12 @@ class Recorded:
         if not floats:
             raise UsageError(f"{self.name}: no floating array was among the arguments of its call")
         unknown = any(array.values is None for array in inputs.values())
-        checkpoint = isinstance(self.rule, portable.Checkpointed)
+        wrapped = self.rule if isinstance(self.rule, portable.Wrapped) else None
         return SeenPair(
             _function(self),
-            _function(self, plain=True) if checkpoint else None,
-            by_backward=checkpoint and self.rule.reentrant,
+            _function(self, plain=True) if wrapped else None,
+            by_backward=wrapped is not None and wrapped.reentrant,
+            devices=self.devices,
             inputs=inputs,
             regimes={(BETWEEN if unknown else DRAWN): dict},
             dtypes=(min(floats, key=WIDTHS.index),),
@@ -165,7 +183,7 @@ class Recorded:
     def expression(self) -> str:
         """The call as text, with the names of its arrays; "" if the rule or an argument cannot be written down."""
         module, _, name = self.name.partition(":")
-        if module in ("__main__", "unknown") or "<" in name or self.kind in ("torch.library", "checkpoint", "hook"):
+        if module in ("__main__", "unknown") or "<" in name or self.kind not in CALLED:
             return ""
         if not all(one.isidentifier() for one in self.names) or not portable.is_named(self.rule):
             return ""
@@ -186,27 +204,28 @@ class _Name(str):
 
 
 def _again(
-    data: bytes, loaded: portable.Loaded, flat: Mapping[str, Any]
+    data: bytes, loaded: portable.Loaded, call: Recorded
 ) -> Callable[[Mapping[str, Any]], tuple[Any, Mapping[str, Any]]]:
     """The rule and the leaves of its call with the given arrays in the place of those that something else holds."""
-    paths = {id(leaf): path for path, leaf in flat.items()}
+    paths = {id(leaf): path for path, leaf in call.flat.items()}
     places = {place: paths[id(array)] for place, array in enumerate(loaded.arrays)}
 
     def again(given: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
         found = portable.loads(data, lambda place: given[places[place]])
-        return found.rule, trees.flatten("torch", ([*found.arguments], found.keywords))[0]
+        return found.rule, trees.flatten(call.framework, ([*found.arguments], found.keywords))[0]
 
     return again
 
 
 def _function(call: Recorded, plain: bool = False) -> Callable[..., Any]:
-    """The rule as a function of the arrays of its call; or, of a checkpoint, the function without it."""
+    """The rule as a function of the arrays of its call; or what it is compared with (`portable.Wrapped`)."""
     copied = call.kind == "autograd.Function" and _is_in_place(call.rule)
     paths = list(call.names.values())
 
     def function(*arrays: Any) -> Any:
         given = dict(zip(paths, arrays, strict=True))
         if call.framework == "jax":
+            import jax
             import jax.numpy as jnp
 
             given = {path: jnp.asarray(array) for path, array in given.items()}
@@ -214,7 +233,12 @@ def _function(call: Recorded, plain: bool = False) -> Callable[..., Any]:
             given = {path: array.clone() for path, array in given.items()}
         rule, flat = call.again(given) if call.again else (call.rule, call.flat)
         arguments, keywords = call.put({**flat, **given})
-        return (rule.plain if plain else _called(call.kind, rule))(*arguments, **keywords)
+        if not plain:
+            return _called(call.kind, rule)(*arguments, **keywords)
+        fixed = rule
+        if call.again and call.framework == "jax":
+            fixed, _ = call.again({path: jax.lax.stop_gradient(array) for path, array in given.items()})
+        return rule.plain(fixed, arguments, keywords)
 
     function.__name__ = getattr(call.rule, "__name__", "rule")
     function.__wrapped__ = _written(call.kind, call.rule)  # type: ignore[attr-defined]
@@ -275,7 +299,8 @@ class _Shifted:
 
 def _written(kind: str, rule: Any) -> Any:
     """The function whose source a message may name."""
-    return getattr(rule, "forward", None) or getattr(rule, "fun", rule)
+    written = getattr(rule, "forward", None) or getattr(rule, "fun", rule)
+    return getattr(written, "fun", written) if kind == "custom_vmap" else written
 
 
 def _is_in_place(rule: Any) -> bool:
@@ -287,6 +312,10 @@ def _names(kind: str, rule: Any, count: int) -> list[str]:
     """The names of the rule's arguments, as its forward pass has them."""
     if kind == "torch.library":
         return [argument.name for argument in rule._schema.arguments][:count]
+    if isinstance(rule, portable.Implicit):
+        return ["b" if rule.linear else "initial_guess"]
+    if isinstance(rule, portable.ModuleHook):
+        return ["gradients", "others"][:count]
     try:
         parameters = list(inspect.signature(_written(kind, rule)).parameters.values())
     except (TypeError, ValueError):

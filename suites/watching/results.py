@@ -30,6 +30,10 @@ MOST_JUDGED = 6
 """Distinct calls of one rule that are judged: those with values first."""
 COARSE, FINE = 1e-3, 1e-15
 """Relative errors: see `Judged._is_iteration`."""
+IMPLICIT = ("custom_root", "custom_linear_solve")
+"""Kinds of rules that solve an equation, and whose solvers may stop early."""
+COMPARED = ("checkpoint", "custom_vmap", *IMPLICIT)
+"""Kinds of rules that have another reference than the derivative of their own forward pass."""
 AGREES = "agrees with central differences"
 """What `explaining` says of a gradient that agrees with central differences."""
 DRAWN = "drawn"
@@ -135,6 +139,8 @@ class Judged:
         found: str = next(
             name for name in ("refuted", "elsewhere", "upheld", "in floats", "not judged") if name in states
         )
+        if found in ("refuted", "elsewhere") and self._stops_early:
+            return "in floats"
         if found in ("refuted", "elsewhere") and self._is_iteration:
             return "by differences"
         if found == "not judged" and self.explained.agrees is not None:
@@ -152,6 +158,12 @@ class Judged:
         return "upheld" if "gradient_exact" in upheld else "in floats" if upheld & {*FLOATS} else "not judged"
 
     @property
+    def _stops_early(self) -> bool:
+        """Whether the rule solves an equation, and its gradient is off by no more than a solver that stops early is."""
+        one = self.finding
+        return self.rule.kind in IMPLICIT and one is not None and bool(one.leaf) and (one.error or 1.0) < COARSE
+
+    @property
     def _is_iteration(self) -> bool:
         """Whether the rule differs from the derivative of its forward pass, and yet agrees with its finite differences.
 
@@ -161,6 +173,8 @@ class Judged:
         """
         one = self.finding
         if one is None or one.error is None or not one.leaf:  # a wrong value is no matter of derivatives
+            return False
+        if self.rule.kind in COMPARED:
             return False
         return self.explained.likeness == AGREES and not FINE < one.error < COARSE
 
@@ -187,6 +201,10 @@ class Judged:
             how = "agrees with" if self.explained.agrees else f"is {self.explained.away:.2g} of its size away from"
             said = f"its gradient {how} differences of its forward pass in float64, which are sharp to"
             return f"{said} {self.explained.sharp:.1g}; sixty digits say nothing: {self._unsaid}"
+        if self.state == "in floats" and self.finding is not None:
+            return (
+                f"its solver stops early: its gradient is {self.finding.error:.1g} of its size away from the exact one"
+            )
         if self.state == "by differences":
             return "its forward pass is an iteration, whose steps have another derivative than what it approximates"
         if self.finding is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.experimental import pallas
 
 
 @jax.custom_vjp
@@ -161,6 +163,73 @@ def doubled(x: Any) -> Any:
     return y, lambda g: g * (y + jnp.exp(x))
 
 
+RATES = itertools.count(1.0)
+
+
+def rate() -> Any:
+    return 1.0
+
+
+@jax.checkpoint
+def wave(x: Any) -> Any:
+    return jnp.sin(x) * rate()
+
+
+def solved(a: Any, b: Any) -> Any:
+    def solve(_: Any, b: Any) -> Any:
+        return jnp.linalg.solve(a, b)
+
+    def transposed(_: Any, b: Any) -> Any:
+        return jnp.linalg.solve(a.T, b)
+
+    return jax.lax.custom_linear_solve(lambda x: a @ x, b, solve, transposed)
+
+
+def rooted(w: Any) -> Any:
+    """y with y³ + y = w."""
+
+    def solve(f: Any, y: Any) -> Any:
+        return jax.lax.fori_loop(0, 30, lambda _, y: y - f(y) / (3 * y**2 + 1), y)
+
+    def tangent(g: Any, t: Any) -> Any:
+        return t / g(jnp.ones_like(t))
+
+    return jax.lax.custom_root(lambda y: y**3 + y - w, jnp.zeros_like(w), solve, tangent)
+
+
+@jax.custom_batching.custom_vmap
+def direction(x: Any, w: Any) -> Any:
+    return x / jnp.sqrt((x * x).sum()) * w
+
+
+@direction.def_vmap
+def _direction_lanes(size: int, batched: Any, x: Any, w: Any) -> Any:
+    w = w[:, None] if batched[1] else w
+    x = x if batched[0] else jnp.broadcast_to(x, (size, *x.shape))
+    return x / jnp.sqrt((x * x).sum(-1, keepdims=True)) * w, True
+
+
+def _kernel(body: Any, *arrays: Any) -> Any:
+    shape = jax.ShapeDtypeStruct(arrays[0].shape, arrays[0].dtype)
+    return pallas.pallas_call(body, out_shape=shape, interpret=True)(*arrays)
+
+
+def _cubed(x_ref: Any, y_ref: Any) -> None:
+    y_ref[...] = x_ref[...] ** 3
+
+
+def _cubed_back(x_ref: Any, g_ref: Any, dx_ref: Any) -> None:
+    dx_ref[...] = 3 * x_ref[...] ** 2 * g_ref[...]
+
+
+@jax.custom_vjp
+def cubed(x: Any) -> Any:
+    return _kernel(_cubed, x)
+
+
+cubed.defvjp(lambda x: (cubed(x), x), lambda x, g: (_kernel(_cubed_back, x, g),))
+
+
 def _drawn(*shape: int) -> Any:
     return jax.random.normal(jax.random.PRNGKey(sum(shape)), shape)
 
@@ -212,9 +281,36 @@ def call_doubled() -> None:
     jax.grad(lambda x: doubled(x).sum())(_drawn(4))
 
 
+def call_wave() -> None:
+    jax.grad(lambda x: wave(x).sum())(_drawn(4))
+
+
+def call_gate() -> None:
+    def loss(w: Any, x: Any) -> Any:
+        return jax.checkpoint(lambda x: jnp.tanh(x * w))(x).sum()
+
+    jax.grad(loss)(_drawn(4), _drawn(4))
+
+
+def call_solved() -> None:
+    jax.grad(lambda a, b: solved(a, b).sum(), (0, 1))(3 * jnp.eye(3) + _drawn(3, 3), _drawn(3))
+
+
+def call_rooted() -> None:
+    jax.grad(lambda w: rooted(w).sum())(_drawn(4))
+
+
+def call_direction() -> None:
+    jax.vmap(direction, (0, None))(_drawn(3, 4), 2.0)
+
+
+def call_cubed() -> None:
+    jax.grad(lambda x: cubed(x).sum())(_drawn(2, 4))
+
+
 CALLERS = (
     call_product, call_softplus, call_power, call_layer_norm, call_cross_entropy, call_sine, call_distance, call_cell,
-    call_affine, call_scale, call_doubled,
+    call_affine, call_scale, call_doubled, call_wave, call_gate, call_solved, call_rooted, call_direction, call_cubed,
 )  # fmt: skip
 MUTANTS = (
     (call_product, "(g * kept[1], g * kept[0])", "(g * kept[1], g * kept[1])"),
@@ -238,5 +334,15 @@ MUTANTS = (
     (call_scale, "(2 * factor * g * x,)", "(factor * g * x,)"),
     (call_scale, "(2 * factor * g * x,)", "(2 * g * x,)"),
     (call_doubled, "g * (y + jnp.exp(x))", "g * (y - jnp.exp(x))"),
+    (call_wave, "    return 1.0\n", "    return jax.pure_callback(lambda: jnp.float32(next(RATES)), jnp.float32(0))\n"),
+    (call_gate, "jnp.tanh(x * w)", "jax.pure_callback(lambda: jnp.float32(next(RATES)), jnp.float32(0)) * x * w"),
+    (call_solved, "solve(a.T, b)", "solve(a, b)"),
+    (call_solved, "lambda x: a @ x", "lambda x: a @ x * 2"),
+    (call_rooted, "t / g(jnp", "t * g(jnp"),
+    (call_rooted, "fori_loop(0, 30,", "fori_loop(0, 1,"),
+    (call_direction, "sum(-1, keepdims=True)) * w", "sum()) * w"),
+    (call_direction, "w = w[:, None] if batched[1] else w", "w = jnp.max(w)"),
+    (call_cubed, "3 * x_ref[...] ** 2", "3 * x_ref[...]"),
+    (call_cubed, "y_ref[...] = x_ref[...] ** 3", "y_ref[...] = x_ref[...] ** 3 + 1e-3 * x_ref[...]"),
 )
 """(caller, text, what takes its place), of rules whose callers run all the same."""

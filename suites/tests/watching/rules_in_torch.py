@@ -226,6 +226,14 @@ def halved(gradient: Any) -> Any:
     return gradient.clone()
 
 
+def passed(module: Any, grad_input: Any, grad_output: Any) -> Any:
+    return tuple(g + 0 for g in grad_input)
+
+
+def passed_before(module: Any, grad_output: Any) -> Any:
+    return tuple(g * 1 for g in grad_output)
+
+
 def made(power: int) -> Any:
     """A rule that is written within a function, and captures what it needs."""
 
@@ -323,9 +331,22 @@ def hooked() -> None:
     (x * x).sum().backward()
 
 
+def hooked_module() -> None:
+    module = torch.nn.Linear(4, 3)
+    module.register_full_backward_hook(passed)
+    module.register_full_backward_hook(lambda module, grad_input, grad_output: grad_input)  # no rule either
+    (module(_leaf(2, 4)) ** 2).sum().backward()
+
+
+def hooked_module_before() -> None:
+    module = torch.nn.Bilinear(4, 3, 2)
+    module.register_full_backward_pre_hook(passed_before)
+    (module(_leaf(2, 4), torch.ones(2, 3)) ** 2).sum().backward()
+
+
 CALLERS = (
     product, swish, rms_norm, cross_entropy, linear, exponential, log_sum_exp, leaky_relu, direction, sin_cos,
-    clamp_in_place, prefix_sum, power, recomputed, gated, reentrant, hooked,
+    clamp_in_place, prefix_sum, power, recomputed, gated, reentrant, hooked, hooked_module, hooked_module_before,
 )  # fmt: skip
 MUTANTS = (
     (product, "return dy * y, dy * x", "return dy * y, dy * y"),
@@ -361,5 +382,8 @@ MUTANTS = (
     (reentrant, "    return torch.sin(x)", "    RATE[0] *= 2\n    return torch.sin(x)"),
     (hooked, "return gradient.clone()", "return gradient / 2"),
     (hooked, "return gradient.clone()", "return gradient.clamp(max=0.5)"),
+    (hooked_module, "tuple(g + 0 for g in grad_input)", "tuple(2 * g for g in grad_input)"),
+    (hooked_module, "tuple(g + 0 for g in grad_input)", "tuple(g * grad_output[0].sign().mean() for g in grad_input)"),
+    (hooked_module_before, "tuple(g * 1 for", "tuple(g / (1 + g.norm()) for"),
 )
 """(caller, text, what takes its place), of rules whose callers run all the same."""

@@ -178,6 +178,49 @@ def test_a_wrapper_of_equinox_is_named_after_what_it_wraps(seen: Any, jax: Any) 
     assert rule.line == bwd.__code__.co_firstlineno
 
 
+def test_an_equation_is_judged_where_its_values_are_known(seen: Any, jax: Any) -> None:
+    jnp, matrix = jax.numpy, 3 * jax.numpy.eye(3)
+
+    def solved(name: str, a: Any, b: Any, transposed: bool = True) -> Any:
+        def solve(matvec: Any, b: Any) -> Any:
+            return jnp.linalg.solve(a, b)
+
+        solve.__name__ = solve.__qualname__ = name
+        return jax.lax.custom_linear_solve(lambda x: a @ x, b, solve, solve if transposed else None).sum()
+
+    with seen() as found:
+        jax.grad(lambda a: solved("eager", a, jnp.ones(3)))(matrix)
+        jax.jit(lambda a: solved("traced", a, jnp.ones(3)))(matrix)
+        solved("forward", matrix, jnp.ones(3), transposed=False)
+        jax.scipy.sparse.linalg.cg(matrix, jnp.ones(3))  # a solver of JAX, which is no rule
+    call = recorded(found["eager"][0])
+    assert {name: tuple(call.flat[path].shape) for name, path in call.names.items()} == {
+        "b": (3,),
+        "captured[0]": (3, 3),
+    }
+    assert [call.flat[path].differentiated for path in call.names.values()] == [False, True]
+    with pytest.raises(UsageError, match="not known under jit"):
+        recorded(found["traced"][0])
+    with pytest.raises(UsageError, match="no transpose_solve"):
+        recorded(found["forward"][0])
+    assert found.keys() == {"eager", "traced", "forward"}
+
+
+def test_what_holds_a_recorder_moves_without_it(seen: Any, torch: Any) -> None:
+    module = torch.nn.Linear(2, 2)
+
+    def twice(module: Any, grad_input: Any, grad_output: Any) -> Any:
+        return tuple(2 * g for g in grad_input)
+
+    with seen() as found:
+        module.register_full_backward_hook(twice)
+        module(torch.ones(1, 2, requires_grad=True)).sum().backward()
+    call = recorded(found["twice"][0])
+    assert list(call.names) == ["gradients[0]", "others[0]"]
+    [held] = call.rule.module._backward_hooks.values()
+    assert [part.cell_contents for part in held.__closure__ if isinstance(part.cell_contents, recorder.Deaf)]
+
+
 def test_drawn_numbers_are_like_those_that_were_seen() -> None:
     rng = np.random.default_rng(0)
     like = replay.like

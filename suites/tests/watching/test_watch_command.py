@@ -327,6 +327,27 @@ def test_only_an_iteration_is_judged_by_its_differences(leaf: str, error: float,
     call = results.Seen("s", rule, (), False)
     one = results.Judged(rule, (call,), {"s": [wrong]}, {}, explained=results.Explained(likeness))
     assert one.state == state
+    batched = dataclasses.replace(one, rule=dataclasses.replace(rule, kind="custom_vmap"))
+    assert batched.state == "refuted"  # another function, of which it has the right gradient
     drawn = results.Judged(rule, (call,), {"s": [dataclasses.replace(wrong, spec={"regime": "drawn"})]}, {})
     assert drawn.state == "elsewhere"
     assert dataclasses.replace(one, acknowledged="why").state == ("acknowledged" if state == "refuted" else state)
+
+
+@pytest.mark.parametrize(
+    ("kind", "leaf", "error", "state"),
+    [
+        ("custom_root", "w", 1e-6, "in floats"),
+        ("custom_root", "w", 1e-2, "refuted"),
+        ("custom_root", "", 1e-6, "refuted"),  # another value
+        ("custom_vjp", "w", 1e-6, "refuted"),
+    ],
+)
+def test_only_a_solver_may_stop_early(kind: str, leaf: str, error: float, state: str) -> None:
+    rule = Rule("jax", kind, "mylib:solve", "/there/mylib.py", 3)
+    wrong = Verdict(
+        Task("solve", "solve", "jax", "gradient_exact"), "refuted", 1, error, leaf=leaf, spec={"regime": ""}
+    )
+    one = results.Judged(rule, (results.Seen("s", rule, (), False),), {"s": [wrong]}, {})
+    assert one.state == state
+    assert ("stops early" in one.reason) == (state == "in floats")

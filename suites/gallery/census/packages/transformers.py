@@ -10,15 +10,13 @@
 #
 # [tool.gradgate.by-design]
 # "transformers.models.ibert.*" = "quantisation with a straight-through gradient"
-# "transformers.integrations.bitnet:*" = "quantisation with a straight-through gradient"
 # ///
-"""Roundings of quantised models of transformers."""
+"""Roundings of I-BERT in transformers."""
 
 import torch
-from transformers.integrations import bitnet
 from transformers.models.ibert import quant_modules as ibert
 
 torch.manual_seed(0)
-for rule in (ibert.floor_ste, ibert.round_ste, bitnet.WeightQuant, bitnet.ActQuant):
+for rule in (ibert.floor_ste, ibert.round_ste):
     rule.apply(2 * torch.randn(3, 5, requires_grad=True))
 ibert.SymmetricQuantFunction.apply(torch.randn(3, 5, requires_grad=True), 8, False, torch.tensor(0.1))

@@ -7,6 +7,10 @@
 # no-deps = true
 # seconds = 60
 # limit = 900
+#
+# [tool.gradgate.by-design]
+# "xitorch.linalg.symeig:symeig_torchfcn" = "the gradient among symmetric matrices: it agrees along these, and the forward pass reads one triangle"
+# "xitorch.optimize.rootfinder:_RootFinder" = "the derivative at the root, not of the iteration that ends near it"
 # ///
 """Solvers, eigenvalues and integrals of xitorch."""
 
