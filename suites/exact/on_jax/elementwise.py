@@ -176,7 +176,7 @@ def arithmetic(equation: Any) -> Run:
     """Sum, difference or product; of integers with wraparound."""
     function: Run = {"add": np.add, "add_any": np.add, "sub": np.subtract, "mul": np.multiply}[equation.primitive.name]
     if inexact(equation.outvars[0]):
-        return {np.multiply: balls.times, np.add: balls.plus}.get(function, function)
+        return balls.times if function is np.multiply else balls.plus if function is np.add else function
     dtype = equation.outvars[0].aval.dtype
     return lambda one, other: function(one, other, dtype=dtype)
 

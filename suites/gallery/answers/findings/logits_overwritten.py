@@ -6,7 +6,11 @@ import torch
 
 
 class Loss(torch.autograd.Function):
-    forward = staticmethod(lambda ctx, x: setattr(ctx, "x", x.detach()) or x.logsumexp(-1))
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x.detach()
+        return x.logsumexp(-1)
+
     backward = staticmethod(lambda ctx, dy: ctx.x.copy_(ctx.x.softmax(-1) * dy[:, None]))
 
 
