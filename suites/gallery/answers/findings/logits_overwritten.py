@@ -14,9 +14,7 @@ class Loss(torch.autograd.Function):
     backward = staticmethod(lambda ctx, dy: ctx.x.copy_(ctx.x.softmax(-1) * dy[:, None]))
 
 
-logits = torch.tensor([[2.0, 1.0, 0.1]], requires_grad=True)
-loss = Loss.apply(logits).sum()
-first = torch.autograd.grad(loss, logits, retain_graph=True)[0].clone()
-(second,) = torch.autograd.grad(loss, logits)
-print("first:", first.tolist(), "second:", second.tolist(), "logits now:", logits.tolist())
+loss = Loss.apply(logits := torch.tensor([[2.0, 1.0, 0.1]], requires_grad=True)).sum()
+first, second = (torch.autograd.grad(loss, logits, retain_graph=True)[0].clone() for _ in range(2))
+print("first:", first.tolist(), "second:", second.tolist())
 sys.exit(torch.equal(first, second))
