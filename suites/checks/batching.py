@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,14 +14,15 @@ from gradgate.references.contract import Problem, Tree
 from gradgate.suites.checks.base import QUICK_COMPILER, Case, measured, require
 from gradgate.suites.judging.subject import Fault, Refuted, check_form
 from gradgate.suites.judging.tolerance import compare, compare_value
+from gradgate.suites.pairs.declared import EVERY_CHOICE
 from gradgate.suites.pairs.modules_pair import MODULE, ModulePair
 from gradgate.suites.pairs.pair import Pair
 
 LANES = (1.0, 0.5, 0.25)
 """vmap runs on these multiples of the parameters. They are powers of two, so that float32 represents them exactly.
 None is larger than 1, because κ is known only for problems within the vocabulary."""
-EVERY = 3
-"""Up to this number of inputs, every choice of batched inputs is tried; with more inputs, a sample that covers them."""
+MOST_PAIRS = 24
+"""Of more than `EVERY_CHOICE` inputs, so many pairs are batched alone."""
 
 
 def judge_vmap(case: Case) -> None:
@@ -53,16 +55,19 @@ def judge_vmap(case: Case) -> None:
 
 
 def choices(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The choices of batched inputs: all, and every other; of many, each alone and each left out.
+    """The choices of batched inputs: every one; of many inputs all, each left out, each alone, and a sample of pairs.
 
     >>> list(choices(["x", "w"]))
     [('x', 'w'), ('x',), ('w',)]
-    >>> len(list(choices("abcde")))
-    11
+    >>> len(list(choices("abcdef"))), len(list(choices("abcdefgh")))
+    (63, 41)
     """
-    sizes = range(len(names), 0, -1) if len(names) <= EVERY else (len(names), len(names) - 1, 1)
-    for size in sizes:
+    every = len(names) <= EVERY_CHOICE
+    for size in range(len(names), 0, -1) if every else (len(names), len(names) - 1, 1):
         yield from itertools.combinations(names, size)
+    if not every:
+        pairs = list(itertools.combinations(names, 2))
+        yield from random.Random(0).sample(pairs, min(MOST_PAIRS, len(pairs)))
 
 
 def _groups(pair: Pair, problem: Any) -> dict[str, tuple[str, ...]]:

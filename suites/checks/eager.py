@@ -27,20 +27,33 @@ def layouts(case: Case) -> None:
     problem = case.problem(case.widest)
     own = _own(case, problem)
     for name, change in _LAYOUTS.items():
-        params = {path: change(leaf) for path, leaf in problem.params.items()}
+        given = problem.with_params({path: change(leaf) for path, leaf in problem.params.items()})
+        grads = oracle.split(given, _gradient(case, given))
+        try:
+            case.judge(grads, own, case.widest, what=f"{name} inputs: ")
+        except Refuted as why:
+            alone = _alone_to_blame(case, problem, own, change)
+            more = f"; {alone} alone makes it so" if alone else ""
+            raise Refuted(f"{why}{more}", why.leaf, why.error, why.noise) from None
         cotangents = {path: change(leaf) for path, leaf in problem.data["cotangents"].items()}
-        for what, given in (
-            (f"{name} inputs: ", problem.with_params(params)),
-            (f"{name} cotangents: ", problem._replace(data={**problem.data, "cotangents": cotangents})),
-        ):
-            grads = _gradient(case, given)
-            case.judge(oracle.split(given, grads), own, case.widest, what=what)
+        given = problem._replace(data={**problem.data, "cotangents": cotangents})
+        grads = oracle.split(given, _gradient(case, given))
+        case.judge(grads, own, case.widest, what=f"{name} cotangents: ")
     ones = {path: torch.ones_like(leaf) for path, leaf in problem.data["cotangents"].items()}
     plain = problem._replace(data={**problem.data, "cotangents": ones})
     expanded = {path: torch.ones((), dtype=leaf.dtype).expand(leaf.shape) for path, leaf in ones.items()}
     given = plain._replace(data={**problem.data, "cotangents": expanded})
     grads = oracle.split(given, _gradient(case, given))
     case.judge(grads, _own(case, plain), case.widest, what="expanded cotangents, as of a sum: ")
+
+
+def _alone_to_blame(case: Case, problem: Problem, own: oracle.Reference, change: Callable[[Any], Any]) -> str:
+    """The first of several inputs whose layout makes a gradient wrong, the others as usual; "" if there is none."""
+    for path, leaf in problem.params.items() if len(problem.params) > 1 else ():
+        given = problem.with_params({**problem.params, path: change(leaf)})
+        if not case.compared(oracle.split(given, _gradient(case, given)), own, case.widest).equal:
+            return path
+    return ""
 
 
 def each_leaf_alone(case: Case) -> None:
@@ -222,7 +235,18 @@ def _differentiated_twice(case: Case, problem: Problem) -> None:
     except (balls.Unknown, balls.Undecided):  # nothing says what is right
         return
     known = oracle.Reference(0.0, exact, farthest(runs, runs[0]), declared=case.declared_error)
-    case.judge(got, known, case.widest, what="differentiated again: ")
+    try:
+        case.judge(got, known, case.widest, what="differentiated again: ")
+    except Refuted as why:
+        constant = [
+            path for path, grad in _pulled(pair, "function", problem, case.options).items() if _is_constant(grad)
+        ]
+        plain = _pulled(pair, "reference", problem, {})
+        constant = [path for path in constant if not _is_constant(plain[path])]
+        more = (
+            f"; the gradient of {' and '.join(constant)} has no graph, so it counts as a constant" if constant else ""
+        )
+        raise Refuted(f"{why}{more}", why.leaf, why.error, why.noise) from None
 
 
 def _twice(pair: Pair, role: str, problem: Any, vector: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,14 +265,29 @@ def _along_gradient(
     """⟨gradient of Σ c·(y + y²/2), v⟩ at leaves."""
     import torch
 
+    with torch.enable_grad():
+        pulled = _pulled(pair, role, problem, options, params)
+        return sum((grad * vector[path]).sum() for path, grad in _filled(pulled, params).items())
+
+
+def _pulled(
+    pair: Pair, role: str, problem: Any, options: Mapping[str, Any], params: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Path -> gradient of Σ c·(y + y²/2) at leaves, with its graph; None where nothing depends on a leaf."""
+    import torch
+
     from gradgate.suites.pairs import in_torch
 
+    params = _leaves(problem) if params is None else params
     with torch.enable_grad():
         found = pair.outputs(role, problem, params, options)
         paths = [path for path, out in found.items() if out.requires_grad]
         cotangents = [problem.data["cotangents"][path].to(found[path].dtype) * (1 + found[path]) for path in paths]
-        pulled = in_torch.pull(pair, [found[path] for path in paths], params, cotangents, create_graph=True)
-        return sum((grad * vector[path]).sum() for path, grad in _filled(pulled, params).items())
+        return dict(in_torch.pull(pair, [found[path] for path in paths], params, cotangents, create_graph=True))
+
+
+def _is_constant(grad: Any) -> bool:
+    return grad is not None and not grad.requires_grad
 
 
 def _by_values(pair: Pair, problem: Any, vector: Any, got: Mapping[str, Any]) -> dict[str, Any]:

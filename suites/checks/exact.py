@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from gradgate.references.backends import leaves, named_leaves, to_numpy
+from gradgate.references import oracle
+from gradgate.references.backends import leaves, named_leaves, precision, to_numpy
 from gradgate.references.contract import Problem, Tree
 from gradgate.references.oracle import in_widest
 from gradgate.suites.checks import another, kinks
@@ -20,7 +21,7 @@ from gradgate.suites.exact.lines import path_of
 from gradgate.suites.exact.parting import Parting, Watch, first_apart, mended, recorded
 from gradgate.suites.exact.programs import Evaluator, Result
 from gradgate.suites.exact.rounded import explained
-from gradgate.suites.judging.explain import listed
+from gradgate.suites.judging.explain import UNSCALED, listed
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, check_form
 
 NUDGE = 2.0**-20
@@ -149,6 +150,7 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
         where = noted or _apart(case, agreement, values, plainly)
     places = "; ".join(filter(None, [_exchanged(agreement, own.values, plainly), where.sentence]))
     said = _told(agreement, _meaning(case, agreement, own.values, plainly), own.values, places)
+    said += f"; {UNSCALED}" if "" not in agreement.wrong and _adds(case) else ""
     said = f"at inputs that no draw has ({case.spec.regime}): {said}" if _unseen(case) else said  # type: ignore[attr-defined]
     raise Refuted(said, agreement.leaf, agreement.error, agreement.radius, path_of(where.line))
 
@@ -285,6 +287,19 @@ def _meaning(case: Case, agreement: Agreement, values: dict[str, Any], plainly: 
     if len(agreement.wrong) == 1:
         return f"wrong loss, right gradient: the loss is {shown}"
     return "; ".join(filter(None, [f"another function: its loss is {shown}", _followed(case)]))
+
+
+def _adds(case: Case) -> bool:
+    """Whether the gradient of 0·loss is not zero although the plain one is: something in it is not multiplied."""
+    problem = case.problem(upstream=0.0)
+    try:
+        _, grads = case.subject.gradient(problem, case.options)
+        with precision(problem.backend, problem.dtype):
+            plain = oracle.split(problem, oracle.gradient(problem, case.claimed[0], **case.claimed[1])[1])
+    except (Fault, Refuted):
+        return False
+    some = [any((leaf != 0).any() for leaf in found.values()) for found in (grads, plain)]
+    return some == [True, False]
 
 
 def _followed(case: Case) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from gradgate.references.backends import named_leaves, to_numpy
 from gradgate.references.contract import Method
 from gradgate.suites.checks.base import Case
-from gradgate.suites.judging.subject import Refuted, Subject
+from gradgate.suites.judging.subject import DONATES, Refuted, Subject
 
 _OTHERS: dict[tuple[str, str], Subject] = {}
 """Other implementations of methods, kept so that each is compiled only once."""
@@ -65,6 +65,8 @@ def pure(case: Case) -> None:
     after = _snapshot(problem)
     for name in sorted(before.keys() | after.keys()):
         if before.get(name) != after.get(name):
+            if after.get(name) == DELETED:
+                raise Refuted(f"the call deleted its input {name}; {DONATES}", name)
             raise Refuted(f"the call changed its input {name}", name)
     for name, state in _random_state().items():
         if name in randomness and state != randomness[name]:
@@ -93,9 +95,16 @@ def _running() -> set[str]:
     return threads | {f"a child process ({pid})" for pid in children}
 
 
+DELETED = ("deleted", b"")
+"""What is left of an array of JAX whose memory was given to an output."""
+
+
 def _snapshot(problem: Any) -> dict[str, Any]:
     tree = {"params": problem.params, "data": problem.data}
-    return {name: (str(leaf.dtype), to_numpy(leaf).tobytes()) for name, leaf in named_leaves(tree).items()}
+    return {
+        name: DELETED if getattr(leaf, "is_deleted", bool)() else (str(leaf.dtype), to_numpy(leaf).tobytes())
+        for name, leaf in named_leaves(tree).items()
+    }
 
 
 def _advance() -> None:

@@ -16,6 +16,7 @@ from gradgate.hw_profiles.sweep import Cell, measure_cell
 from gradgate.hw_profiles.torch_memory import Refusal
 from gradgate.references.contract import Method, Spec
 from gradgate.suites.judging.frames import last_frames
+from gradgate.suites.judging.outcomes import NO_PEAK
 from gradgate.suites.judging.subject import Fault, Inapplicable, first_line
 from gradgate.suites.measuring import cells
 
@@ -155,8 +156,7 @@ def device_bytes(
     value = getattr(found, quantity)
     if value is None and quantity == "peak_bytes":
         raise Inapplicable(
-            f"{profile}: XLA's peak of a program for a CPU ignores recomputation; temp_bytes are judged there, and "
-            "peak_bytes on profiles such as nvidia-h100 and tpu-v5p"
+            f"{profile}: {NO_PEAK}; temp_bytes are judged there, and peak_bytes with --profile nvidia-h100 or tpu-v5p"
         )
     if value is None:
         raise Inapplicable(f"{profile}: {quantity} is not known there")

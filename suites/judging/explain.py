@@ -155,6 +155,12 @@ BEGINNINGS = {
 """How the reason of a refutation begins -> what an author can do."""
 
 
+SMALL = 1e-3
+"""The largest relative error of a function that may be meant to be approximate."""
+UNSCALED = "a part of the gradient does not depend on the upstream gradient"
+"""What a reason says of a backward pass that adds something of its own, as the gradient of an auxiliary loss is."""
+
+
 def _remedy(verdict: Verdict) -> str:
     """What the author of a pair can do about a failure, besides mending the function."""
     task = verdict.task
@@ -163,6 +169,15 @@ def _remedy(verdict: Verdict) -> str:
     for beginning, remedy in BEGINNINGS.items():
         if verdict.reason.startswith(beginning):
             return remedy
+    if UNSCALED in verdict.reason:
+        return (
+            "right for an upstream gradient of 1 alone, and wrong under a scaled loss: multiply by the upstream "
+            "gradient, or, if it is meant so, let the reference add that part in the same way"
+        )
+    error = verdict.error or 0.0
+    if task.claim == "gradient_exact" and 0 < error <= SMALL:
+        bound = 10.0 ** math.ceil(math.log10(error) + 1)
+        return f"if it is approximate by design, declare its error: approximates=gradgate.within({bound:.0e})"
     if task.claim == "outputs" and verdict.error is None:  # of another shape or structure: no digits are lost
         return ""
     return REMEDIES.get(task.claim, "")

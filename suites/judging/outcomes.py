@@ -52,6 +52,10 @@ GRADIENT = ("gradient_exact", "gradient_order", *GRADIENT_CLAIMS.values())
 """The claims that the gradient is right, by the names that every class of problems gives them."""
 
 
+NO_PEAK = "XLA's peak of a program for a CPU ignores recomputation"
+"""Why a promise about peak bytes is not judged in JAX on a CPU; on other profiles it is."""
+
+
 class Judged(Protocol):
     """Anything that has an outcome: a verdict, or a row of a report."""
 
@@ -119,6 +123,8 @@ def last_line(judged: Iterable[Judged], missing: int = 0) -> str:
 def not_judged(judged: Iterable[Judged]) -> list[str]:
     """What a run says nothing about, a sentence each: gradients of which every claim is inapplicable, or all claims.
 
+    So is what a pair promises about peak bytes, if no profile of the run knows them.
+
     Methods of a framework that is not installed are left out: nobody expects a verdict on them there.
     """
     rows = [one for one in judged if not _framework_is_missing(one)]
@@ -131,6 +137,15 @@ def not_judged(judged: Iterable[Judged]) -> list[str]:
         f"{_listed(one.task.claim for one in about)} {'is' if len(about) == 1 else 'are'} inapplicable"
         for about in found.values() if all(one.outcome == "inapplicable" for one in about)
     ]  # fmt: skip
+    promised: dict[tuple[str, str], list[Judged]] = {}
+    for one in rows:
+        if one.task.source == "declared":
+            promised.setdefault((one.task.owner, one.task.claim), []).append(one)
+    told += [
+        f"{about[0].task.method} ({about[0].task.framework}): {claim} was not judged: {about[0].reason}"
+        for (_, claim), about in promised.items()
+        if all(one.outcome == "inapplicable" and NO_PEAK in one.reason for one in about)
+    ]
     if rows and not told and all(one.outcome == "inapplicable" for one in rows):
         told = ["nothing was judged: every claim is inapplicable"]
     return told

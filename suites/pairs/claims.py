@@ -9,7 +9,7 @@ from typing import Any
 from gradgate.references.backends import NARROW
 from gradgate.references.contract import Claim, Option
 from gradgate.suites.pairs.approximate import Convergence, ErrorBound
-from gradgate.suites.pairs.declared import DeclaredPair
+from gradgate.suites.pairs.declared import EVERY_CHOICE, DeclaredPair
 from gradgate.suites.pairs.device_names import INTERPRETER
 
 FLOATS = {dtype: f"gradient_{dtype}" for dtype in ("float64", "float32", "bfloat16", "float16")}
@@ -83,7 +83,7 @@ def contract(pair: DeclaredPair, options: Sequence[Option]) -> tuple[Claim, ...]
     for name, statement in (
         ("jit", "gives the same gradient under jax.jit as without"),
         ("compile", "gives the same gradient under torch.compile as without"),
-        ("vmap", "under vmap over all or some of its inputs, gives the value and the gradient of each lane"),
+        ("vmap", f"under vmap over {_batched(pair)} of its inputs, gives the value and the gradient of each lane"),
     ):
         found += [owed(name, statement)] if name in pair.composes else []
     if "second_order" in pair.composes:
@@ -104,6 +104,13 @@ def contract(pair: DeclaredPair, options: Sequence[Option]) -> tuple[Claim, ...]
         ]
     found += pair.further()
     return tuple(claim if dtype == "float64" else _narrow(claim) for claim in found) + pair.promises
+
+
+def _batched(pair: DeclaredPair) -> str:
+    """Over which of the inputs vmap is tried."""
+    if pair.batchable <= EVERY_CHOICE:
+        return "every choice"
+    return "all, each alone, all but one, and some pairs"
 
 
 def _in_floats(pair: DeclaredPair, dtype: str, statement: str) -> Claim:

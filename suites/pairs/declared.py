@@ -22,6 +22,8 @@ TRANSFORMATIONS = {"jax": ("jit", "vmap", "second_order"), "torch": ("compile", 
 """Framework -> what a pair may claim to compose with."""
 LEFT_OUT = ("temp_bytes", "residual_bytes", "compiled_residual_bytes", "compiled_peak_bytes")
 """Quantities that a pair may leave out; ``temp_bytes`` stands for every figure."""
+EVERY_CHOICE = 6
+"""Up to this number of arguments, vmap is tried over every choice of them; over a sample of the choices of more."""
 RESERVED = ("dtype", "seed", "upstream", "regime", "cotangents")
 """Names that no dim and no option may have."""
 
@@ -194,6 +196,11 @@ class DeclaredPair:
     def spec(self) -> type[PairSpec]:
         """The class of the pair's Specs."""
         return specs(self, self.called)
+
+    @property
+    def batchable(self) -> int:
+        """How many arguments vmap may batch, each on its own."""
+        return len(self.inputs)
 
     def further(self) -> tuple[Claim, ...]:
         """Claims of every pair of this kind, in addition to those of `gradgate.suites.pairs.claims`."""

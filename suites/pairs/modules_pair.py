@@ -375,6 +375,11 @@ class ModulePair(Pair):
         pair.__dict__["compiling"] = True
         return pair
 
+    @property
+    def batchable(self) -> int:
+        """The inputs, and the parameters of the module together."""
+        return len(self.inputs) + 1
+
     def further(self) -> tuple[Claim, ...]:
         """`module_protocol`, in PyTorch."""
         if self.where != "torch":

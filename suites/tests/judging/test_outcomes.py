@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from gradgate.suites.judging.outcomes import FAILED, OUTCOMES, VERDICTS, exit_status, last_line, not_judged, outcome_of
+from gradgate.suites.judging.outcomes import (
+    FAILED,
+    NO_PEAK,
+    OUTCOMES,
+    VERDICTS,
+    exit_status,
+    last_line,
+    not_judged,
+    outcome_of,
+)
 from gradgate.suites.judging.verdict import Task, Verdict
 
 
 def verdict(
-    said: str, expected: str = "upheld", *, claim: str = "claim", method: str = "meth", reason: str = ""
+    said: str,
+    expected: str = "upheld",
+    *,
+    claim: str = "claim",
+    method: str = "meth",
+    reason: str = "",
+    source: str = "",
 ) -> Verdict:
-    task = Task("fam", method, "jax", claim, expected=expected, declared_reason="a sign")
+    task = Task("fam", method, "jax", claim, source=source, expected=expected, declared_reason="a sign")
     return Verdict(task, said, reason=reason)
 
 
@@ -68,6 +83,17 @@ def test_a_gradient_that_was_not_judged_is_never_green() -> None:
     assert (not_judged(judged), exit_status(judged)) == ([], 0)
     assert exit_status([*rest, *absent, verdict("refuted", claim="upstream")]) == 1
     assert not_judged([*judged, verdict("inapplicable", claim="gradient_float64", method="other")])
+
+
+def test_a_promise_about_peak_bytes_that_no_profile_knows_is_never_green() -> None:
+    def promise(said: str, reason: str = "") -> Verdict:
+        return verdict(said, claim="peak_bytes_of_reference", reason=reason, source="declared")
+
+    gradient, unknown = verdict("upheld"), promise("inapplicable", f"cpu: {NO_PEAK}; temp_bytes are judged there")
+    assert exit_status([gradient, unknown]) == 2
+    assert not_judged([gradient, unknown])[0].startswith("meth (jax): peak_bytes_of_reference was not judged: cpu: ")
+    assert exit_status([gradient, unknown, promise("upheld")]) == 0, "another profile knows it"
+    assert exit_status([gradient, promise("inapplicable", "cpu: XLA for CPUs drops the barriers")]) == 0
 
 
 def test_methods_of_a_framework_that_is_not_installed_are_not_expected_to_be_judged() -> None:

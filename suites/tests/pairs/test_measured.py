@@ -182,19 +182,25 @@ def test_donation_is_judged(arguments: tuple[int, ...], verdict: str, said: str)
 
 
 @pytest.mark.parametrize("donates", [True, False])
-def test_a_function_that_donates_and_does_not_say_so_is_told_how_to(donates: bool) -> None:
+@pytest.mark.parametrize(("claim", "verdict"), [("deterministic", "error"), ("pure", "refuted")])
+def test_a_function_that_donates_and_does_not_say_so_is_told_how_to(claim: str, verdict: str, donates: bool) -> None:
     jax = pytest.importorskip("jax")
+
+    def step(w: Any, m: Any) -> Any:
+        return w - m, 2 * m
+
     declared = gradgate.Pair(
-        jax.jit(lambda w: 2 * w, donate_argnums=0) if donates else lambda w: 2 * w,
-        lambda w: 2 * w,
-        {"w": normal("D")},
+        jax.jit(step, donate_argnums=(0, 1)) if donates else lambda w, m: step(w, m),
+        step,
+        {"w": normal("D"), "m": normal("D")},
         {"D": (4,)},
         framework="jax",
         name="double",
     )
-    found = judged(declared, "deterministic")
-    assert found.verdict == ("error" if donates else "upheld")
+    found = judged(declared, claim)
+    assert found.verdict == (verdict if donates else "upheld"), found
     assert ('donates=("x",)' in found.reason) == donates
+    assert ("the call deleted its input" in found.reason) == (donates and claim == "pure")
 
 
 def test_donated_memory_that_no_output_can_reuse_is_refuted() -> None:

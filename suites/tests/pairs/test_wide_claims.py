@@ -10,7 +10,7 @@ import pytest
 
 import gradgate
 from gradgate import normal
-from gradgate.suites.checks.batching import choices
+from gradgate.suites.checks.batching import MOST_PAIRS, choices
 from gradgate.suites.exact.rounded import MOST, bound, meanings
 from gradgate.suites.tests.pairs.verdicts import judged, refuted, upheld
 
@@ -29,8 +29,8 @@ def product(x: Any, w: Any) -> Any:
 def of(framework: str, function: Callable[..., Any], reference: Callable[..., Any] = product, **how: Any) -> Any:
     """A pair of a product of a vector and a matrix."""
     inputs = {"x": normal("D"), "w": normal("D O")}
-    settings = {"dtypes": ("float64", "float32"), "name": "wide", "framework": framework}
-    return gradgate.Pair(function, reference, inputs, {"D": (3, 1), "O": (2,)}, **settings | how)
+    settings = {"inputs": inputs, "dtypes": ("float64", "float32"), "name": "wide", "framework": framework}
+    return gradgate.Pair(function, reference, dims={"D": (3, 1), "O": (2,)}, **settings | how)
 
 
 def handwritten(framework: str, **wrong: Any) -> Callable[..., Any]:
@@ -120,9 +120,54 @@ def test_the_choices_of_batched_inputs_cover_each_alone_and_each_left_out() -> N
             ("x", "w", "b"),
         ]
     )
-    many = list(choices("abcdef"))
-    assert len(many) == 1 + 6 + 6
-    assert all((name,) in many and tuple(n for n in "abcdef" if n != name) in many for name in "abcdef")
+    assert len(set(choices("abcdef"))) == len(list(choices("abcdef"))) == 2**6 - 1
+    seven = "abcdefg"
+    many = list(choices(seven))
+    assert len(set(many)) == len(many) == 1 + 7 + 7 + 21
+    assert all((name,) in many and tuple(n for n in seven if n != name) in many for name in seven)
+    assert len(list(choices(range(20)))) == 1 + 20 + 20 + MOST_PAIRS
+
+
+def four(x: Any, w: Any, b: Any, g: Any) -> Any:
+    return g * (x @ w + b)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_rule_of_vmap_that_is_wrong_for_one_choice_of_four_inputs_is_refuted(framework: str) -> None:
+    xp = numbers(framework)
+    inputs = {"x": normal("D"), "w": normal("D O"), "b": normal("O"), "g": normal("O")}
+    ways = [
+        of(framework, both_of_four(framework, xp, wrong), four, inputs=inputs, composes=("vmap",))
+        for wrong in (False, True)
+    ]
+    upheld(ways[0], ("vmap",), examples=2)
+    reason = refuted(ways[1], "vmap", examples=2)
+    assert reason.startswith("vmap over x and b, the other inputs not batched, lane 0: "), reason
+
+
+def both_of_four(framework: str, xp: Any, wrong: bool) -> Callable[..., Any]:
+    """`four`; if it is wrong, b counts twice where x and b are batched and w and g are not."""
+    if framework == "jax":
+        import jax
+
+        made = jax.custom_batching.custom_vmap(four)
+
+        @made.def_vmap
+        def _(size: int, batched: Any, *given: Any) -> Any:
+            x, w, b, g = given
+            more = 2.0 if wrong and batched == [True, False, True, False] else 1.0
+            axes = [0 if one else None for one in batched]
+            return jax.vmap(lambda x, w, b, g: g * (x @ w + more * b), axes)(x, w, b, g), True
+
+        plain = jax.custom_vjp(lambda *given: made(*given))
+        plain.defvjp(lambda *given: (made(*given), given), lambda given, up: jax.vjp(four, *given)[1](up))
+        return lambda *given: plain(*given)
+
+    def function(x: Any, w: Any, b: Any, g: Any) -> Any:
+        batched = [xp._C._functorch.is_batchedtensor(one) for one in (x, w, b, g)]
+        return g * (x @ w + (2.0 if wrong and batched == [True, False, True, False] else 1.0) * b)
+
+    return function
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
