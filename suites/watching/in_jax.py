@@ -114,7 +114,8 @@ def _look_solver(recorder: Recorder, frame: Mapping[str, Any]) -> None:
     linear = "matvec" in frame
     names = ("matvec", "solve", "transpose_solve") if linear else ("f", "solve", "tangent_solve")
     parts = [frame[name] for name in names]
-    made = Implicit(*parts, linear, bool(frame.get("symmetric")), bool(frame["has_aux"]))
+    fun, solve, tangent_solve = parts
+    made = Implicit(fun, solve, tangent_solve, linear, bool(frame.get("symmetric")), bool(frame["has_aux"]))
     if any(map(_is_written, parts[1:])):
         kind, start = ("custom_linear_solve", "b") if linear else ("custom_root", "initial_guess")
         _look_functions(recorder, kind, made, parts[::-1], (frame[start],), {}, ())

@@ -297,7 +297,8 @@ def _call(reached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     pairs = zip(given, (*copied, *named.values(), *held.values()), strict=False)
     originals = tuple((original, copy) for original, copy in pairs if isinstance(copy, Array))
     keywords = {**named, PARAMETERS: held} if held else named
-    devices = (INTERPRETER,) if isinstance(reached, type) and _launches(reached.forward) else ()
+    written = isinstance(reached, type) and issubclass(reached, torch.autograd.Function)
+    devices = (INTERPRETER,) if written and _launches(reached.forward) else ()
     return Call(reached, copied, keywords, seen, traced, why, originals, devices)
 
 
