@@ -468,7 +468,6 @@ MEASURED = {
     ("chain", "§3.2.1, p. 58, Listing 3.4"): "a program that ends with an error",
     ("chain", "§3.1.8, p. 48"): "seconds of two solvers",
     ("invertible", "Abstract"): "bytes of compiled programs",
-    ("invertible", "Fig. 3, on the paper's own network"): "FLOPs of programs",
     ("invertible", "§6.3"): "bytes of compiled programs",
     ("invertible", "§6.5"): "bytes of compiled programs",
     ("performer", "§4.1"): "bytes of compiled programs",
