@@ -304,7 +304,7 @@ def test_forty_uniform_stages_cost_81_operations_and_a_third_more_at_eleven_slot
 
 
 def test_the_uniform_optimum_recomputes_whole_segments() -> None:
-    """Thesis §4.3 says that the uniform solver uses its quadratic base case in the extreme only, and cannot find it."""
+    """Thesis §4.3 says that the uniform solver uses its quadratic base case in the extreme case only."""
 
     def split(steps: int, values: int) -> int:
         return min(range(1, steps), key=lambda k: k + _forwards(steps - k, values - 1) + _forwards(k, values))
@@ -658,10 +658,8 @@ MEASURED = {
     ("chain", "§3.1.8, memoised fully /"): "seconds of two solvers",
     ("chain", "§3.2.1, Listing 3.1 /"): ENDS,
     ("chain", "§3.2.1, Listing 3.4 /"): ENDS,
-    ("invertible", "Abstract, memory /"): BYTES,
     ("invertible", "§6.3, Forward and the size of layers /"): BYTES,
     ("invertible", "§6.3, what forward takes /"): BYTES,
-    ("invertible", "§6.5, alternative methods /"): BYTES,
     ("performer", "§4.1, cause of the slow growth /"): BYTES,
 }
 """As `AGAIN`, of what is refuted by running or compiling a program -> what is measured; nothing to derive."""
