@@ -152,7 +152,7 @@ def test_models_with_rotary_positions_have_fewer_parameters_than_table_6_prints(
         assert math.isclose((rotary + layers * d * hk) / 1e6, millions, rel_tol=0.01)
 
 
-def _pebbles(order: list[str], uses: dict[str, tuple[str, ...]]) -> int:
+def _pebbles(order: list[str], uses: Mapping[str, tuple[str, ...]]) -> int:
     """The most values in memory, each freed as soon as all that read it are computed."""
     left = {name: sum(name in read for read in uses.values()) for name in order}
     live: set[str] = set()
@@ -431,7 +431,7 @@ def test_going_forward_by_inverse_jacobians_loses_what_the_gradient_of_the_input
             h = np.linalg.solve(jacobian.T.astype(dtype), h)
         return h
 
-    backwards = np.float32(x)
+    backwards = x.astype(np.float32)
     for jacobian in reversed(jacobians):
         backwards = backwards @ jacobian.astype(np.float32)
     assert np.allclose(backwards, true[-1], rtol=1e-2)
