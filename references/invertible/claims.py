@@ -111,23 +111,6 @@ def _heavy(exponent: int = 1, **more: Any) -> Claim:
     )
 
 
-def _below_forward(name: str, layers: int) -> Claim:
-    return figure(
-        name,
-        f"on the network of §6.1, {layers} layers, batch norm and batch 512, it does less work than forward, in "
-        "percent of forward's",
-        '§6.4: "Moonwalk significantly reduces computation time"',
-        printed=100,
-        measured=f"{PAPER}:moonwalk_work_{layers}",
-        unit="%",
-        bound="at most",
-        tolerance=0,
-        expected="refuted",
-        declared_reason="batch norm joins the samples, so h_0 takes a JVP per number of the batch, 512·n, and forward "
-        "one per parameter",
-    )
-
-
 EVERYTHING = "memory grows linearly with L: what every layer's VJPs need is stored"
 NOTHING = "memory does not grow with L"
 DIRECTION = "memory grows with L by the parameters' tangent only, linearly"
@@ -148,8 +131,6 @@ JAX: dict[str, tuple[Claim, ...]] = {
         _work("jax"),
         _wide(3, "n³"),
         _heavy(),
-        _below_forward("work_forward_6", 6),
-        _below_forward("work_forward_60", 60),
         figure(
             "memory_a4500",
             "at 10 layers per block, 32×32×8, its bytes are at most half of backprop's, in percent",

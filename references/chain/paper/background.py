@@ -224,6 +224,25 @@ def difference_error() -> float:
     return float(np.median(ratios))
 
 
+def difference_slope(rounding: bool) -> float:
+    """The exponent of the step in the error of forward differences in float32, the median of networks.
+
+    Args:
+        rounding: steps of 2⁻¹⁸ to 2⁻¹², below the best one, where rounding is divided by the step; else of 2⁻⁸ to 2⁻⁴,
+            above it, where what is left out of the Taylor series is multiplied by it.
+    """
+    small, large = (18, 12) if rounding else (8, 4)
+    errors = []
+    for seed in range(NETS):
+        weights, biases, x = _network(np.random.default_rng(seed))
+        truth = _complex_step(weights, biases, x, 0)
+        low, bias = ([a.astype(np.float32) for a in each] for each in (weights, biases))
+        told = [_differences(low, bias, x.astype(np.float32), 2.0**-n) - truth for n in (small, large)]
+        errors.append([np.abs(error).mean() for error in told])
+    first, last = np.median(errors, axis=0)
+    return float(np.log2(last / first) / (small - large))
+
+
 def _differences(weights: list[Any], biases: list[Any], x: Any, step: float) -> Any:
     base, told = _loss(weights, biases, x), []
     for k in range(len(biases[0])):

@@ -53,16 +53,6 @@ def mixed_work(profile: str) -> float:
     return 100 * work_ratio("moonwalk_mixed", "backprop", 18, 10)
 
 
-def moonwalk_work_6(profile: str) -> float:
-    """FLOPs of pure Moonwalk over forward's at 2 layers per block, with batch norm, in percent."""
-    return 100 * work_ratio("moonwalk", "forward", 18, 2)
-
-
-def moonwalk_work_60(profile: str) -> float:
-    """The same at 20 layers per block."""
-    return 100 * work_ratio("moonwalk", "forward", 18, 20)
-
-
 def half_at_8(profile: str) -> float:
     """All bytes of pure Moonwalk over backprop's, 10 layers per block, 8 channels, in percent."""
     return _share("moonwalk", 8, profile)

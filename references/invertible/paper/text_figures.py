@@ -12,6 +12,7 @@ HALF = "Fig. 4, 5, digits, scale 0.5 / mean, spread, error, drift and overflow o
 EPOCHS = "§6.6, 35 epochs of the digits"
 GENERATED = "Fig. 4, 5 / training with tanh on the outputs / scale 0.3, spread 0.5"
 UNSAID = "The paper does not say which weights it starts from"
+PROCESS = "the paper compares what nvidia-smi shows of processes, and programs alone settle nothing of that"
 HEAVY_GRADIENTS = 4_263_936
 """Bytes of the gradients of the network of one step (`steps.heavy`), its head's left out."""
 
@@ -29,9 +30,8 @@ def _memory() -> tuple[Published, ...]:
             "times",
             QUOTIENT,
             _over("Fig. 1 / 8 channels, moonwalk / 10", "Fig. 1 / 8 channels, forward / 10"),
-            1.0,
-            "Moonwalk holds h of the batch, as large as x, 16.8 MB here, which forward does not",
-            expects=refuted(at_most('"without allocating more memory"'), instead=1.167, spread=0.02),
+            None,
+            f"Moonwalk holds h of the batch, as large as x, 16.8 MB here, which forward does not; {PROCESS}",
         ),
         Published(
             "§6.3, one layer",
@@ -40,8 +40,8 @@ def _memory() -> tuple[Published, ...]:
             "times",
             QUOTIENT,
             _over("Fig. 1 / 8 channels, moonwalk / 1", "Fig. 1 / 8 channels, backprop / 1"),
-            1.0,
-            expects=upheld(at_least('"increased memory utilization when the architecture comprises only one layer"')),
+            None,
+            PROCESS,
         ),
         *(
             Published(
@@ -76,13 +76,8 @@ def _memory() -> tuple[Published, ...]:
             "times",
             QUOTIENT,
             _over("Fig. 1 / 8 channels, moonwalk_mixed / 10", "Fig. 1 / 8 channels, moonwalk / 10"),
-            1.0,
-            "mixed keeps what VJPs by x need of every layer, and Moonwalk only of one",
-            expects=refuted(
-                at_most('"we do not incur a memory disadvantage compared to alternative methods"'),
-                instead=2.32,
-                spread=0.02,
-            ),
+            None,
+            f"mixed keeps what VJPs by x need of every layer, and Moonwalk only of one; {PROCESS}",
         ),
         Published(
             "§6.5, increase over Forward",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gradgate.references.backends import precision
-from gradgate.references.bilevel.paper import approximate, background, buffers, growth, listings, scale
+from gradgate.references.bilevel.paper import approximate, background, buffers, growth, listings, scale, text_figures
 from gradgate.references.bilevel.problem import BilevelSpec
 
 
@@ -124,3 +124,9 @@ def test_bytes_that_do_not_come_from_scores_do_not_grow_with_the_heads(monkeypat
 def test_every_row_names_a_function_and_the_paper_contradicts_its_own_constants() -> None:
     assert background.printed_over_layers() == 25 / 47
     assert len({row.key for row in background.ROWS}) == len(background.ROWS)
+
+
+def test_the_lines_that_mixed_mode_changes_in_a_loop_are_the_import_and_the_gradient() -> None:
+    """Docstrings that name it are no lines of code."""
+    assert text_figures.changed_lines(rule=False) == 2
+    assert text_figures.changed_lines(rule=True) > 2

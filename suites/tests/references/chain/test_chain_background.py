@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,18 @@ def test_the_formulas_by_hand_are_those_of_complex_steps_and_of_differences() ->
     assert np.allclose(ours, background._complex_step(weights, biases, x, 0), rtol=1e-13)
     assert np.allclose(ours, background._differences(weights, biases, x, 1e-4), atol=1e-3)
     assert not np.allclose(ours, background._by_hand(weights, biases, x, "2.14")[0])
+
+
+def test_a_difference_on_both_sides_has_another_exponent(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_sided = background._differences
+
+    def both(weights: Any, biases: Any, x: Any, step: float) -> Any:
+        ahead, behind = (one_sided(weights, biases, x, sign * step) for sign in (1, -1))
+        return (ahead + behind) / 2
+
+    monkeypatch.setattr(background, "_differences", both)
+    above = [one for one in _judged("background:difference_slope") if "steps above the best" in one.sentence]
+    assert [one.outcome for one in above] == ["not as declared"]
 
 
 def test_pebbles_of_a_chain_grow_with_its_leaves_only_if_they_come_first() -> None:
