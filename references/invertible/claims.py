@@ -189,16 +189,6 @@ JAX: dict[str, tuple[Claim, ...]] = {
             tolerance=0.15,
         ),
         figure(
-            "memory_a4500_printed",
-            "at 10 layers per block, 32×32×8, its bytes are half of backprop's, in percent",
-            "§6.3, Fig. 1",
-            printed=50,
-            measured=f"{PAPER}:mixed_at_8",
-            unit="%",
-            bound="at most",
-            tolerance=0.05,
-        ),
-        figure(
             "parameters",
             "the network of Fig. 2 has 200k parameters per layer per block, in percent of that",
             "Fig. 2",
