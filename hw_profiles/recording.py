@@ -374,6 +374,8 @@ class Recorder:
             if not os.fsdecode(path):  # "" is never there, and its absolute path is the current folder
                 return
             real = place_of(os.fsdecode(path))
+            if METADATA in caller.f_code.co_filename and real in self.places.sites:
+                self._listed[real] = None  # its names are those that an earlier caller has listed, if it is unchanged
             if real in self._written or not self.places.is_foreign(real):
                 return
             self._probes.setdefault(real, there)

@@ -18,6 +18,8 @@ from gradgate.suites.keeping.store import Store
 from gradgate.suites.tests.keeping.ways import PACKAGE, WAYS, same_time_and_size, write
 
 READER = """
+import importlib.metadata
+list(importlib.metadata.distributions())  # as a framework does: Python remembers what it has listed
 from gradgate.hw_profiles import recording
 recording.install()
 import sys
