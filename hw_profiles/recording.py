@@ -231,7 +231,7 @@ class Places:
 
     def is_scratch(self, path: str) -> bool:
         """Whether a file is about the machine, or in a folder that a framework or this program writes."""
-        return path.startswith((*MACHINE, *_caches())) or any(part in path for part in SCRATCH)
+        return (path + os.sep).startswith((*MACHINE, *_caches())) or any(part in path for part in SCRATCH)
 
     def is_links(self, path: str) -> bool:
         """Whether a file is in the folder of links of the gate, whose finder asks for each module once more."""

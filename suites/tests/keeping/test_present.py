@@ -127,6 +127,11 @@ def test_what_gradgate_keeps_itself_is_not_something_it_has_read(
     if place.startswith("$"):
         monkeypatch.setenv(place[1:].partition("/")[0], str(tmp_path / "chosen"))
     file = Path(os.path.expanduser(os.path.expandvars(place))) / "measurements" / "d"
+    folder = file.parent.parent
+    write("mine.py", f"import os\nos.path.exists({str(folder)!r})\n")(project, monkeypatch)
+    record = read(project)
+    folder.mkdir(parents=True)
+    assert difference(project, record, {}) == "", "the folder itself, before there was one"
     write("mine.py", f"open({str(file)!r}).read()\nopen('d').read()\n")(project, monkeypatch)
     for entry in (file, project / "d"):
         entry.parent.mkdir(parents=True, exist_ok=True)
