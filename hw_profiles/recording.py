@@ -378,6 +378,8 @@ class Recorder:
                 self._listed[real] = None  # its names are those that an earlier caller has listed, if it is unchanged
             if real in self._written or not self.places.is_foreign(real):
                 return
+            if any(cache.startswith(real + os.sep) for cache in _caches()):  # it is there after the first run
+                return
             self._probes.setdefault(real, there)
             if there and not os.path.isdir(real) and not self._asks_only(caller):
                 self._opened.setdefault(real, _state(real))

@@ -128,7 +128,9 @@ def test_what_gradgate_keeps_itself_is_not_something_it_has_read(
         monkeypatch.setenv(place[1:].partition("/")[0], str(tmp_path / "chosen"))
     file = Path(os.path.expanduser(os.path.expandvars(place))) / "measurements" / "d"
     folder = file.parent.parent
-    write("mine.py", f"import os\nos.path.exists({str(folder)!r})\n")(project, monkeypatch)
+    write("mine.py", f"import os\nos.path.exists({str(folder)!r})\nos.path.exists({str(folder.parent)!r})\n")(
+        project, monkeypatch
+    )
     record = read(project)
     folder.mkdir(parents=True)
     assert difference(project, record, {}) == "", "the folder itself, before there was one"
