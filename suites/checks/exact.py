@@ -313,12 +313,12 @@ def _followed(case: Case) -> str:
 
 def _exchanged(agreement: Agreement, values: Mapping[str, Any], plainly: Callable[..., Result]) -> str:
     """Which wrong leaf has the gradient of another one, in words; "" if none has."""
-    if agreement.open or not any(agreement.wrong):
+    if agreement.open or not agreement.shown or not any(agreement.wrong):
         return ""
     with balls.digits(60):
         exact = plainly(60).values
         for wrong in filter(None, agreement.wrong):
-            for name in filter(None, exact.keys() - {wrong}):
+            for name in (name for name in exact if name not in ("", wrong)):
                 alike = np.shape(values[wrong]) == np.shape(exact[name]) and np.any(balls.floats(exact[name]))
                 if alike and compare({wrong: values[wrong]}, {wrong: exact[name]}).error <= LIMIT:
                     return f"{wrong} has the gradient of {name}"

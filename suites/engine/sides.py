@@ -336,7 +336,10 @@ def search(subject: Subject, claim: Claim, tried: Tried) -> Search | None:
     base, options = next((one for one in plain if _enough(pair, one[0])), plain[-1])
     own = subject.program("exact", options, lambda: Evaluator(lambda problem: pair(problem, **options)))
     programs = own, truth.evaluator("loss", (), pair.where)
-    tiles_of = lambda: tiles.united(each.tiles for each in subject.programs("exact"))  # noqa: E731
+
+    def tiles_of() -> Tiles:
+        return tiles.united(each.tiles for each in subject.programs("exact"))
+
     made = Search(pair, base, options, programs, tiles_of, bases=[spec for spec, given in plain if given == options])
     special = {one[0].regime: one[0] for one in reversed(exact) if one[0].regime and one[1] == options}
     made.start([*made.bases, *special.values()])

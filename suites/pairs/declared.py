@@ -63,8 +63,9 @@ class DeclaredPair:
             UsageError: there is no such field.
         """
         legal = [each.name for each in fields(cls)]
-        for name in named.keys() - set(legal):
-            raise unknown(f"argument of {cls.__name__}", name, legal)
+        for name in named:
+            if name not in legal:
+                raise unknown(f"argument of {cls.__name__}", name, legal)
         return super().__new__(cls)
 
     @functools.cached_property
