@@ -154,9 +154,10 @@ def test_the_trees_hold_what_an_archive_leaves_out_and_are_removed(source: Scrat
 
 
 WAIT = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from gradgate.suites.gate.git import Repository
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and what they start, ignore it
 repository = Repository.around(Path(sys.argv[1]))
 with repository.trees([repository.commit("main")]) as (place, tops):
     print(place, flush=True)
