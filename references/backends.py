@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gradgate.hw_profiles.calls import OnCall
+from gradgate.references import executables
 from gradgate.references.errors import UsageError
 
 UNIT_ROUNDOFF = {
@@ -224,9 +225,7 @@ def untraceable(error: BaseException) -> bool:
 
 def jitted(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of JAX under jit; or, from the first call on that cannot be traced, without it."""
-    import jax
-
-    run: Callable[..., Any] = jax.jit(function)
+    run = executables.shared(function)
 
     def call(*trees: Tree) -> Any:
         nonlocal run

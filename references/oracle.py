@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from gradgate.references import executables
 from gradgate.references.backends import (
     NARROW,
     UNIT_ROUNDOFF,
@@ -443,7 +444,7 @@ def _compiled(
     run = samples if dtype else plain
     if backend != "jax":
         return run
-    return on_device(run) if alone else made.jit(run)
+    return on_device(run) if alone else executables.shared(run)
 
 
 def _floating(xp: Any, tree: Tree, dtype: str) -> Tree:

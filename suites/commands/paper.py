@@ -8,6 +8,7 @@ import contextlib
 import datetime
 import json
 import os
+import re
 import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -41,7 +42,7 @@ MOVED = 0.01
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate paper``."""
     arguments.add(parser, "--family", help="problem class, for example performer")
-    parser.add_argument("--place", metavar="P", help="only what is printed there, for example 'Table 2'")
+    parser.add_argument("--place", metavar="P", help="only what is printed there: 'Table 2', or '§4.1' for all within")
     processes = "processes (default 1; ratios of times need an otherwise idle machine)"
     arguments.add(parser, "--jobs", default=1, metavar="N", help=processes)
     which = parser.add_mutually_exclusive_group()
@@ -68,12 +69,9 @@ def main(chosen: argparse.Namespace) -> int:
     asked = published(chosen.family)
     if chosen.shard.of > 1 and not chosen.json:
         raise UsageError("a share of a paper is kept in a separate file: --shard needs --json FILE")
-    if chosen.place:
-        places = list(dict.fromkeys(item.place for item in asked))
-        if chosen.place not in places:
-            raise unknown("place", chosen.place, places)
+    places = _places(chosen.place, list(dict.fromkeys(item.place for item in asked)))
     path = chosen.json or results_path(chosen.family)
-    placed = [item for item in asked if chosen.place in (None, item.place) and not is_derived(item)]
+    placed = [item for item in asked if item.place in places and not is_derived(item)]
     own = chosen.shard.part(placed, lambda item: item.key)
     rows = {row["key"]: row for row in read(path)["results"]}
     if not chosen.kept:
@@ -82,9 +80,23 @@ def main(chosen: argparse.Namespace) -> int:
         _measure_missing(asked, own, rows, path, share, chosen)
     told_here = {item.key for item in own}
     if chosen.shard.of == 1:  # figures derived from others need all shares
-        told_here |= {item.key for item in asked if chosen.place in (None, item.place)}
+        told_here |= {item.key for item in asked if item.place in places}
     found = complete(asked, rows.values())
     return paper_table.show({chosen.family: [row for row in found if row["key"] in told_here]})
+
+
+def _places(asked: str | None, every: list[str]) -> list[str]:
+    """The place that is asked for; or all that begin with its words, as those of a section do.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if asked is None or asked in every:
+        return every if asked is None else [asked]
+    within = [place for place in every if re.match(rf"{re.escape(asked)}(?!\w|\.\d)", place)]
+    if not within:
+        raise unknown("place", asked, every)
+    return within
 
 
 def _all_kept(chosen: argparse.Namespace) -> int:
