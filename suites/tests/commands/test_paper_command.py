@@ -226,7 +226,7 @@ def test_kept_without_a_family_judges_all_papers_and_takes_no_option_of_one(grad
 def test_a_place_is_that_alone_or_all_that_begin_with_its_words(asked: str | None, found: list[str]) -> None:
     every = ["§4.1, slots", "§4.1: tables", "§4.10", "§4.1.2", "Table 2", "Table 2, 44M", "Fig. 2, time (s), TPU"]
     assert paper_command._places(asked, every) == found
-    with pytest.raises(UsageError, match="unknown place '§4.100'"):
+    with pytest.raises(UsageError, match="unknown place"):
         paper_command._places("§4.100", every)
 
 
