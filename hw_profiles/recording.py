@@ -210,6 +210,7 @@ class Places:
         links = [self._links] if self._links else []
         self._gradgate = tuple({os.path.realpath(folder) + os.sep for folder in [*inside, *links]})
         self._shared: dict[tuple[str, str], bool] = {}
+        self._passed: dict[str, bool] = {}
 
     def package(self, path: str) -> str:
         """The installed package of a file, as ``numpy``, ``six.py`` or ``nvidia/cuda_nvcc``; "" if it is in none.
@@ -251,7 +252,11 @@ class Places:
         """Whose code the nearest frame outside of Python's library is: ``gradgate``, a package, or "" for an author."""
         while frame is not None:
             file = frame.f_code.co_filename
-            if not file.startswith("<frozen") and not self.is_library(file) and file != __file__:
+            passed = self._passed.get(file)
+            if passed is None:  # a traceback asks for the state of each of its files
+                passed = file.startswith("<frozen") or self.is_library(file) or file == __file__
+                self._passed[file] = passed
+            if not passed:
                 return "gradgate" if is_judge(_module(frame)) else self.package(file).partition(os.sep)[0]
             frame = frame.f_back
         return "gradgate"  # Python's own start, or a thread of its library

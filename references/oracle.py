@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from gradgate.references import executables
 from gradgate.references.backends import (
     NARROW,
     UNIT_ROUNDOFF,
@@ -30,6 +29,7 @@ from gradgate.references.backends import (
     on_device,
     precision,
     reverse_mode,
+    shared,
     to_backend,
     to_numpy,
     transforms,
@@ -444,7 +444,7 @@ def _compiled(
     run = samples if dtype else plain
     if backend != "jax":
         return run
-    return on_device(run) if alone else executables.shared(run)
+    return on_device(run) if alone else shared(run)
 
 
 def _floating(xp: Any, tree: Tree, dtype: str) -> Tree:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradgate.references import executables, registry
-from gradgate.references.backends import named_leaves, precision
+from gradgate.references import registry
+from gradgate.references.backends import named_leaves, precision, shared
 from gradgate.references.contract import IllegalOption, Method, Problem, Spec, Tree
 from gradgate.references.oracle import split
 from gradgate.suites.judging.frames import last_frames
@@ -232,7 +232,7 @@ class Subject:
 
         def made() -> Callable[..., Any]:
             plain = functools.partial(self.function, **options)
-            jitted = executables.shared(plain)
+            jitted = shared(plain)
             if "jit" not in self.declared.composes:
                 try:
                     self.guard(problem, options, jitted, problem)

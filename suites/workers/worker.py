@@ -27,7 +27,6 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from gradgate.hw_profiles import recording
-from gradgate.references import executables
 from gradgate.suites.pairs.devices import elsewhere
 from gradgate.suites.workers.variables import PIPE_CLOSED
 
@@ -156,7 +155,9 @@ def relieve(keep: int = RESIDENT) -> None:
     except OSError:  # not Linux: no such limit
         return
     if (mappings > MAPPINGS or resident > keep) and "jax" in sys.modules:
-        executables.forget()
+        from gradgate.references.backends import forget_programs
+
+        forget_programs()
         sys.modules["jax"].clear_caches()
         gc.collect()
         with contextlib.suppress(AttributeError):  # another C library than glibc
