@@ -27,15 +27,20 @@ CLAIMS = {
     "upstream_scale": BACKWARD,
     "deterministic": "two calls differ",
     "layouts": "ignores strides",
+    "each_leaf_alone": "wrong where one input alone has a gradient",
+    "not_finite": "hides NaN",
     "pure": "changes an input",
 }
 """Claim that is refuted -> the kind of the fault; the first of them in this order names an answer's kind."""
+OUTSIDE = "reads or writes outside of its arrays"
 ERRORS = {
     "not Python": r"(Syntax|Indentation|Tab)Error",
-    "uses block pointers, which this Triton no longer has": r"Block pointers have been removed",
+    OUTSIDE: r"outside of its arrays",
     "lacks the function": r"LookupError: it has no function|NameError: .* is not defined.* in judged_candidate",
+    "has another signature": r"TypeError: .*(missing|takes|unexpected|multiple).* in judged_candidate|SimpleNamespace",
+    "raises when it is imported": r"^its module raised",
     "a name that is not there": r"NameError|AttributeError|ModuleNotFoundError|ImportError|UnboundLocalError",
-    "hangs": r"it hung|no request within",
+    "needs more time than a call has": r"it hung|no request within",
     "uses up memory, or ends": r"memory|its process ended|processes",
 }
 """Kind of an error -> what its reason says; the first that fits names the kind."""
@@ -140,7 +145,7 @@ COLUMNS = (RIGHT, FORWARD, BACKWARD, "other faults", "does not run")
 
 def column(kind: str) -> str:
     """The column of the table in which a kind is counted."""
-    errors = (*ERRORS, ANOTHER)
+    errors = {*ERRORS, ANOTHER} - {OUTSIDE}
     return kind if kind in COLUMNS else "does not run" if kind in errors else "other faults"
 
 

@@ -209,6 +209,25 @@ def test_cotangents_come_after_the_forward_pass(torch_court: Court) -> None:
     assert "ValueError: True · candidate.py" in answer["reason"]
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("", ""),
+        ("before = lambda x, w: x.data.add_(1)", "the call changed its input x"),
+        ("spoilt = lambda dy, w: w.data.mul_(1 + 1e-3)", "the backward pass changed its input w"),
+        ("spoilt = lambda dy, w: dy.mul_(2)", "the backward pass changed the cotangent of output 0"),
+    ],
+)
+def test_what_is_changed_in_place_is_seen_in_both_passes(change: str, reason: str, torch_court: Court) -> None:
+    honest = "found = gradient(dy, *ctx.saved_tensors)\n        spoilt(dy, ctx.saved_tensors[1])\n        return found"
+    text = RIGHT["torch"].replace("return gradient(dy, *ctx.saved_tensors)", honest)
+    assert text != RIGHT["torch"]
+    answer = torch_court.judge(f"{text}\nspoilt = lambda dy, w: None\n{change}\n")
+    assert answer["verdict"] == ("refuted" if change else "upheld"), answer["reason"]
+    pure = next(row for row in answer["claims"] if row["claim"] == "pure")
+    assert pure["reason"] == reason
+
+
 def test_a_candidate_that_ends_its_process_costs_the_next_one_nothing(torch_court: Court) -> None:
     ends = TORCH + "def before(x, w):\n    os._exit(0)\n"
     answers = list(torch_court.judge_all([ends, RIGHT["torch"]]))
