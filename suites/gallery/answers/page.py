@@ -37,7 +37,8 @@ ERRORS = {
     "not Python": r"(Syntax|Indentation|Tab)Error",
     OUTSIDE: r"outside of its arrays",
     "lacks the function": r"LookupError: it has no function|NameError: .* is not defined.* in judged_candidate",
-    "has another signature": r"TypeError: .*(missing|takes|unexpected|multiple).* in judged_candidate|SimpleNamespace",
+    "has another signature": r"TypeError: .*(missing|takes|unexpected|multiple).* in judged_candidate|SimpleNamespace"
+    r"|no attribute 'weight'",
     "raises when it is imported": r"^its module raised",
     "a name that is not there": r"NameError|AttributeError|ModuleNotFoundError|ImportError|UnboundLocalError",
     "needs more time than a call has": r"it hung|no request within",

@@ -201,6 +201,30 @@ def test_every_value_of_an_option_is_tried_where_no_dim_is_1(framework: str, reg
         registry.forget(pair.family.name)
 
 
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_of_two_dims_either_is_the_smaller_once(framework: str) -> None:
+    """A convolution whose sequence is shorter than its kernel may lose taps, and at no other size."""
+    pytest.importorskip(framework)
+    declared = Pair(
+        None,
+        reference=lambda x, w: w.T @ x[: len(w)] if len(x) >= len(w) else w[: len(x)].T @ x,
+        inputs={"x": normal("T C"), "w": normal("K C")},
+        dims={"T": (5, 1, 2, 17), "C": (3, 1), "K": (4, 1)},
+        name="taps",
+        framework=framework,
+    )
+    pair = task_of(declared)
+    try:
+        docket = Docket(pair, pair.lowered)
+        specs = [spec for spec, _ in docket.problems(docket.method.claim("gradient_float64"))]
+        assert any(1 < spec.T < spec.K for spec in specs)
+        assert any(1 < spec.K < spec.T for spec in specs)
+        few = [shape for shape in docket.shapes if 1 < shape["T"] < shape["K"]]
+        assert framework == "torch" or not few  # in JAX, the shapes of all claims would not do
+    finally:
+        registry.forget(pair.family.name)
+
+
 def test_cotangents_come_after_the_forward_pass(torch_court: Court) -> None:
     """A candidate that returns in its forward pass what it will pull cannot know the cotangents."""
     text = TORCH + "def gradient(dy, x, w):\n    raise ValueError(str(dy.shape == x.shape))\n"

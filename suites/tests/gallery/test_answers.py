@@ -13,6 +13,7 @@ from gradgate.suites.gallery import declared
 from gradgate.suites.gallery.answers import page, run, source
 
 OPERATOR = "import torch\n\ndef forward(x):\n    return x\n\ndef backward(ctx, dy):\n    return dy\n"
+SIGNATURE = "has another signature"
 SCRIPTS = sorted((page.HERE / "findings").glob("*.py"))
 needs_run = pytest.mark.skipif(not page.KEPT.exists(), reason="no run over the answers has been kept")
 
@@ -50,7 +51,11 @@ def test_each_text_with_a_backward_pass_is_read_once(clone: Path) -> None:
         ("refuted", ["layouts"], "…", "ignores strides", "other faults"),
         ("refuted", ["not_finite"], "…", "another claim: not_finite", "other faults"),
         ("error", [], "its module raised SyntaxError: invalid syntax", "not Python", "does not run"),
-        ("error", [], "while its module ran, it hung: no answer", "hangs", "does not run"),
+        ("error", [], "its module raised TypeError: no", "raises when it is imported", "does not run"),
+        ("error", [], "raised TypeError: f() missing 1 · x.py:1 in judged_candidate", SIGNATURE, "does not run"),
+        ("error", [], "raised TypeError: f() missing 1 · x.py:1 in forward", page.ANOTHER, "does not run"),
+        ("error", [], "raised IndexError: it reads outside of its arrays", page.OUTSIDE, "other faults"),
+        ("error", [], "while its module ran, it hung: no answer", "needs more time than a call has", "does not run"),
         ("error", [], "the candidate raised ValueError: no", page.ANOTHER, "does not run"),
     ],
 )
