@@ -38,9 +38,10 @@ ERRORS = {
     OUTSIDE: r"outside of its arrays",
     "lacks the function": r"LookupError: it has no function|NameError: .* is not defined.* in judged_candidate",
     "has another signature": r"TypeError: .*(missing|takes|unexpected|multiple).* in judged_candidate|SimpleNamespace"
-    r"|no attribute 'weight'",
+    r"|'Tensor' object has no attribute '(weight|elementwise_affine)'",
     "raises when it is imported": r"^its module raised",
     "a name that is not there": r"NameError|AttributeError|ModuleNotFoundError|ImportError|UnboundLocalError",
+    "a condition of many lanes": r"a condition has many lanes",
     "needs more time than a call has": r"it hung|no request within",
     "uses up memory, or ends": r"memory|its process ended|processes",
 }
@@ -113,21 +114,27 @@ def stored() -> dict[str, Any]:
 
 HEAD = """# Answers: backward passes written by programs
 
-TritonBench asks language models for operators in Triton, and publishes what they answered. Its tests run the forward
-pass, and some look whether gradients exist; none compares a gradient with another. A [court](strangers.md) judges
-here what the answers' backward passes compute. Triton's interpreter runs them on a CPU, behind a wall. Each operator
-has a reference in plain PyTorch in `suites/gallery/answers/tasks.py`. The benchmark's own operators are judged on the
-same tasks. No code of the benchmark or of an answer is part of gradgate.
+TritonBench asks language models for operators in Triton, and publishes what they answered. 23 of its own operators have
+a backward pass; the tests of eleven of them return gradients or their norms, mostly those of a sum or a mean. A
+[court](strangers.md) judges here what the answers' backward passes compute. No code of the benchmark or of an answer is
+part of gradgate.
 
 ```console
 $ git clone https://github.com/thunlp/TritonBench
 $ python -m gradgate.suites.gallery.answers.run TritonBench --keep
 ```
 
+Triton's interpreter runs the answers on a CPU, behind a wall. Each operator has a reference in plain PyTorch in
+`suites/gallery/answers/tasks.py`: what the benchmark's own operator computes, called as the benchmark's tests call it.
+The benchmark's own operators are judged, too. Floats that nobody wrote are NaN, and an access outside of a kernel's
+arrays is an error; a GPU may give any number there.
+
 """
 KINDS = """*Right* means upheld on every claim. The other columns name the first fault of an answer: *wrong outputs*; a
-*wrong gradient* under right outputs; *other faults*, such as strides that are ignored or an input that is changed;
-*does not run*: it raises, hangs, is no Python or lacks the function that the benchmark calls.
+*wrong gradient* under right outputs; *other faults*, such as an input without a gradient, strides that are ignored, an
+input that is changed, or an access outside of the arrays; *does not run*: it raises, takes too long, is no Python, or
+lacks the function that the benchmark calls. Many of these were written for older releases of Triton, or from a prompt
+that does not name the function.
 """
 
 
@@ -140,7 +147,58 @@ class Finding:
     seen: tuple[str, ...]
 
 
-FINDINGS: tuple[Finding, ...] = ()
+FINDINGS = (
+    Finding(
+        "state_stored_once.py",
+        "The backward pass of a recurrence in blocks stores the gradient of its state once, after the loop over the "
+        "blocks; the other blocks read memory that nobody wrote.",
+        ("a0f2decf5525",),
+    ),
+    Finding(
+        "cotangent_strides.py",
+        "A backward kernel takes strides from another array than its cotangent, or none: the cotangent of a slice, a "
+        "transposition or a sum is read at the wrong places.",
+        ("f6ecfb975542", "f07622801bf8", "557515685054"),
+    ),
+    Finding(
+        "expanded_cotangent.py",
+        "A backward pass works in place and goes by its cotangent's strides: that of a sum has strides of 0 and memory "
+        "for one number, and the kernel leaves it.",
+        ("58305b75b991",),
+    ),
+    Finding(
+        "cotangent_overwritten.py",
+        "A backward pass writes the gradient into its cotangent, which may belong to somebody else, too.",
+        ("e1c664253718",),
+    ),
+    Finding(
+        "logits_overwritten.py",
+        "A backward pass writes the gradient into the logits; whoever uses them later gets the gradient.",
+        ("9064fe05941f",),
+    ),
+    Finding(
+        "input_overwritten.py",
+        "A forward pass writes its corrected values into its input `v`; a second call computes something else.",
+        ("65d5227c435d",),
+    ),
+    Finding(
+        "masked_lanes.py",
+        "A normalisation subtracts the mean from masked lanes, too, and they count in the variance: wrong unless the "
+        "width is a power of 2.",
+        ("e1c664253718", "8ac6fc115d22"),
+    ),
+    Finding(
+        "masked_exponents.py",
+        "A softmax loads masked lanes as 0, and each adds the exponential of minus the maximum to the denominator.",
+        ("1ff36f25afa5",),
+    ),
+    Finding(
+        "never_attached.py",
+        "The function calls its kernel itself; the backward pass stands in a class that autograd never sees, so there "
+        "is no gradient.",
+        ("325498797a39", "76769bd76edc", "2f75c21bd342", "94d2e1286291"),
+    ),
+)
 COLUMNS = (RIGHT, FORWARD, BACKWARD, "other faults", "does not run")
 
 

@@ -8,10 +8,11 @@ import torch
 from gradgate import Pair, integers, normal, uniform
 
 BEFORE = """
-import contextlib, types
+import ast, contextlib, types
 import torch, triton
 import triton.language as tl
-from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
+import triton.runtime.interpreter as _interpreter
+from triton.runtime.interpreter import ASTTransformer, GridExecutor, InterpreterBuilder
 
 torch.cuda.device = lambda *_, **__: contextlib.nullcontext()
 torch.cuda.current_device = lambda: "cpu"
@@ -66,11 +67,46 @@ _bounded("create_masked_load", "reads", 0, 1)
 _bounded("create_masked_store", "writes", 0, 2)
 _bounded("create_atomic_rmw", "writes", 1, 3)
 
+# ---- a condition has one lane, and "and" joins lanes, as for the compiler; for the interpreter, a block is true
+
+def _many(one):
+    return isinstance(one, tl.tensor) and one.handle.data.size > 1
+
+def _both(first, rest):
+    return first & rest() if _many(first) else first and rest()
+
+def _either(first, rest):
+    return first | rest() if _many(first) else first or rest()
+
+def _one_lane(test):
+    if _many(test):
+        raise ValueError("a condition has many lanes")
+    return test
+
+def _called(name, *given):
+    return ast.Call(ast.Name(name, ast.Load()), list(given), [])
+
+def _joined(self, node):
+    self.generic_visit(node)
+    name, found = "_both" if isinstance(node.op, ast.And) else "_either", node.values[0]
+    for one in node.values[1:]:
+        found = _called(name, found, ast.Lambda(ast.arguments([], [], None, [], [], None, []), one))
+    return found
+
+def _tested(self, node):
+    self.generic_visit(node)
+    node.test = _called("_one_lane", node.test)
+    return node
+
+vars(_interpreter).update(_both=_both, _either=_either, _one_lane=_one_lane)  # every kernel sees the names there
+ASTTransformer.visit_BoolOp = _joined
+ASTTransformer.visit_If = ASTTransformer.visit_IfExp = ASTTransformer.visit_While = _tested
+
 # ---- block pointers, which this Triton no longer has
 
 class _Block:
-    def __init__(self, base, shape, strides, offsets, sizes, order=None):
-        self.of, self.offsets, self.dtype = (base, shape, strides, sizes), offsets, base.dtype
+    def __init__(self, base, shape, strides, offsets, block_shape, order=None):
+        self.of, self.offsets, self.dtype = (base, shape, strides, block_shape), offsets, base.dtype
 
     def advance(self, offsets):
         base, shape, strides, sizes = self.of
