@@ -78,7 +78,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return {one["digest"]: one for one in rows}
+    return {one["digest"]: one | {"kind": kind(one["verdict"], one["refuted"], one["reason"])} for one in rows}
 
 
 def document(
@@ -158,7 +158,7 @@ FINDINGS = (
         "cotangent_strides.py",
         "A backward kernel takes strides from another array than its cotangent, or none: the cotangent of a slice, a "
         "transposition or a sum is read at the wrong places.",
-        ("f6ecfb975542", "f07622801bf8", "557515685054"),
+        ("f6ecfb975542", "f07622801bf8", "557515685054", "8a2efc0c13fc", "05f3f5f1e8b8"),
     ),
     Finding(
         "expanded_cotangent.py",
@@ -169,7 +169,7 @@ FINDINGS = (
     Finding(
         "cotangent_overwritten.py",
         "A backward pass writes the gradient into its cotangent, which may belong to somebody else, too.",
-        ("e1c664253718",),
+        ("0602cb162057", "e1c664253718"),
     ),
     Finding(
         "logits_overwritten.py",
@@ -193,6 +193,12 @@ FINDINGS = (
         ("1ff36f25afa5",),
     ),
     Finding(
+        "log_softmax_factor.py",
+        "A log-softmax has its exponential inside of the sum over the cotangent, and takes that of its input in place "
+        "of its output.",
+        ("3b088fd8a32e",),
+    ),
+    Finding(
         "never_attached.py",
         "The function calls its kernel itself; the backward pass stands in a class that autograd never sees, so there "
         "is no gradient.",
@@ -212,22 +218,28 @@ def text(found: Mapping[str, Any]) -> str:
     """The page."""
     counts, rows = found["counts"], [one for one in found["rows"] if OWN not in one["places"]]
     own = {one["operator"]: one["kind"] for one in found["rows"] if OWN in one["places"]}
-    sampled = "all of those" if found["sample"] is None else f"at most {found['sample']} of each operator"
-    said = f"Of the commit {found['commit'][:12]}, {counts['answers']} answers declare a backward pass: "
-    said += f"{counts['texts']} distinct texts, {counts['of_other_operators']} of them for operators without a task "
-    said += f"here. {counts['judged']} were judged, {sampled}, by the seed {found['seed']}.\n\n"
+    outcomes = Counter(column(one["kind"]) for one in rows)
+    drawn = (
+        f"at most {found['sample']} of each operator, by the seed {found['seed']}" if found["sample"] else "all others"
+    )
+    judged = [
+        f"Of the commit {found['commit'][:12]}, {counts['answers']} answers declare a backward pass:",
+        f"{counts['texts']} distinct texts, {counts['of_other_operators']} of them for operators without a task here.",
+        f"{counts['judged']} were judged, {drawn}. {outcomes.total() - outcomes['does not run']} of them run,",
+        f"and {outcomes[RIGHT]} of these are right.",
+    ]
     lines = [f"| operator | the benchmark's own | judged | {' | '.join(COLUMNS)} |", f"|---|---|{'---:|' * 6}"]
     for operator in sorted({one["operator"] for one in rows}):
         kinds = Counter(column(one["kind"]) for one in rows if one["operator"] == operator)
         cells = " | ".join(str(kinds[name]) for name in COLUMNS)
         lines.append(f"| `{operator}` | {own.get(operator, 'not judged')} | {kinds.total()} | {cells} |")
-    kinds = Counter(column(one["kind"]) for one in rows)
-    cells = " | ".join(f"**{kinds[name]}**" for name in COLUMNS)
-    lines.append(f"| **all** | | **{kinds.total()}** | {cells} |")
+    cells = " | ".join(f"**{outcomes[name]}**" for name in COLUMNS)
+    lines.append(f"| **all** | | **{outcomes.total()}** | {cells} |")
     every = Counter(one["kind"] for one in rows)
     kinds_said = [f"- {name}: {count}" for name, count in every.most_common()]
     parts = [
-        HEAD + said + KINDS,
+        HEAD + "\n".join(judged),
+        KINDS.rstrip(),
         "\n".join(lines),
         "## Kinds",
         "\n".join(kinds_said),

@@ -106,6 +106,8 @@ ASTTransformer.visit_If = ASTTransformer.visit_IfExp = ASTTransformer.visit_Whil
 
 class _Block:
     def __init__(self, base, shape, strides, offsets, block_shape, order=None):
+        if not len(shape) == len(strides) == len(offsets) == len(block_shape):
+            raise ValueError("a block of another number of dims")
         self.of, self.offsets, self.dtype = (base, shape, strides, block_shape), offsets, base.dtype
 
     def advance(self, offsets):

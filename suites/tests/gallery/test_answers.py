@@ -49,7 +49,8 @@ def test_each_text_with_a_backward_pass_is_read_once(clone: Path) -> None:
         ("refuted", ["gradient_float32", "outputs"], "…", "wrong outputs", "wrong outputs"),
         ("refuted", ["layouts", "gradient_float32"], "…", "wrong gradient", "wrong gradient"),
         ("refuted", ["layouts"], "…", "ignores strides", "other faults"),
-        ("refuted", ["not_finite"], "…", "another claim: not_finite", "other faults"),
+        ("refuted", ["not_finite"], "…", "hides NaN", "other faults"),
+        ("refuted", ["options"], "…", "another claim: options", "other faults"),
         ("error", [], "its module raised SyntaxError: invalid syntax", "not Python", "does not run"),
         ("error", [], "its module raised TypeError: no", "raises when it is imported", "does not run"),
         ("error", [], "raised TypeError: f() missing 1 · x.py:1 in judged_candidate", SIGNATURE, "does not run"),
@@ -93,7 +94,8 @@ def test_the_page_counts_answers_and_not_the_benchmarks_own() -> None:
         for one, verdict, reason in ((own, "upheld", ""), (answer, "error", "NameError"))
     }
     shown = page.text(page.document([own, answer], rows, "c0ffee", 1, 0))
-    assert "1 answers declare a backward pass: 1 distinct texts, 0 of them" in shown
+    assert "1 answers declare a backward pass:\n1 distinct texts, 0 of them" in shown
+    assert "1 were judged, at most 1 of each operator, by the seed 0. 0 of them run" in shown
     assert "| `log_softmax` | right | 1 | 0 | 0 | 0 | 0 | 1 |" in shown
     assert "- a name that is not there: 1" in shown
 
@@ -113,7 +115,8 @@ def test_the_page_is_that_of_the_kept_rows() -> None:
 
 @needs_run
 def test_every_finding_has_a_script_and_answers_that_were_refuted() -> None:
-    wrong = {row["digest"] for row in page.stored()["rows"] if row["verdict"] == "refuted"}
+    faults = (page.FORWARD, page.BACKWARD, "other faults")
+    wrong = {row["digest"] for row in page.stored()["rows"] if page.column(row["kind"]) in faults}
     assert len(page.FINDINGS) >= 5
     assert sorted(one.script for one in page.FINDINGS) == [path.name for path in SCRIPTS]
     for finding in page.FINDINGS:
