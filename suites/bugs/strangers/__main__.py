@@ -108,10 +108,12 @@ def _too_expensive(framework: str, kind: str) -> bool:
         court.judge(text)
         answers = [court.judge(text) for _ in range(FURTHER)]
     each = [answer["seconds"] for answer in answers]
+    spent = [answer["score"]["processor_seconds"] + answer["score"]["reference_seconds"] for answer in answers]
     upheld = status == 0 and all(answer["verdict"] == "upheld" for answer in answers)
     most = PROMISED[framework]
     print(f"{framework}: first {first:.2f} s (at most {most[0]:g}), next {min(each):.2f} to {max(each):.2f} s", end=" ")
-    print(f"(at most {most[1]:g}), wall {wall.chosen(kind)}{'' if upheld else ', NOT UPHELD'}", flush=True)
+    print(f"(at most {most[1]:g}), {min(spent):.2f} to {max(spent):.2f} s of them of a processor,", end=" ")
+    print(f"wall {wall.chosen(kind)}{'' if upheld else ', NOT UPHELD'}", flush=True)
     return first > most[0] or max(each) > most[1] or not upheld
 
 

@@ -226,7 +226,8 @@ def text(found: Mapping[str, Any]) -> str:
         f"Of the commit {found['commit'][:12]}, {counts['answers']} answers declare a backward pass:",
         f"{counts['texts']} distinct texts, {counts['of_other_operators']} of them for operators without a task here.",
         f"{counts['judged']} were judged, {drawn}. {outcomes.total() - outcomes['does not run']} of them run,",
-        f"and {outcomes[RIGHT]} of these are right.",
+        f"and {outcomes[RIGHT]} of these are right. Of {len(own)} of the benchmark's own operators,",
+        f"{sum(kind == RIGHT for kind in own.values())} are right.",
     ]
     lines = [f"| operator | the benchmark's own | judged | {' | '.join(COLUMNS)} |", f"|---|---|{'---:|' * 6}"]
     for operator in sorted({one["operator"] for one in rows}):
