@@ -156,8 +156,8 @@ FINDINGS = (
     ),
     Finding(
         "cotangent_strides.py",
-        "A backward kernel takes strides from another array than its cotangent, or none: the cotangent of a slice, a "
-        "transposition or a sum is read at the wrong places.",
+        "A backward kernel goes by the strides of another array than the one it reads, or by none: the cotangent of a "
+        "slice, a transposition or a sum is read at the wrong places.",
         ("f6ecfb975542", "f07622801bf8", "557515685054", "8a2efc0c13fc", "05f3f5f1e8b8"),
     ),
     Finding(
@@ -256,6 +256,8 @@ def _findings(rows: Sequence[Mapping[str, Any]]) -> str:
     for one in FINDINGS:
         theirs = [f"the benchmark's own `{own[digest]}`" for digest in one.seen if digest in own]
         answers = [f"`{digest}`" for digest in one.seen if digest not in own]
-        shown = ", ".join([*theirs, *(["the answers " + ", ".join(answers)] if answers else [])])
+        shown = ", ".join(
+            [*theirs, *([f"the answer{'s' * (len(answers) > 1)} " + ", ".join(answers)] if answers else [])]
+        )
         lines.append(f"- {one.cause} Seen in {shown} (`suites/gallery/answers/findings/{one.script}`).")
     return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,27 @@ def test_a_sample_is_the_same_each_time_and_holds_the_benchmarks_own() -> None:
     assert len(first) == 4
     assert run._sampled(every, 3, 1) != first
     assert len(run._sampled(every, None, 0)) == 10
+
+
+def test_shares_that_run_one_after_another_leave_no_answer_out(
+    clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first share has judged must not move the answers of the second one."""
+    pytest.importorskip("torch")
+    (clone / source.OPERATORS / "softmax.py").rename(clone / source.OPERATORS / "log_softmax.py")
+    rows = [{"label": OPERATOR, "predict": f"def backward(ctx, dy):\n    return {i} * dy\n"} for i in range(9)]
+    (clone / "LLM_generated/half/model.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    judged: list[str] = []
+
+    def judge(answers: list[source.Answer], *_: object) -> Iterator[dict[str, object]]:
+        for one in answers:
+            judged.append(one.digest)
+            yield page.row(one, {"claims": [], "verdict": "upheld", "reason": "", "seconds": 1.0})
+
+    monkeypatch.setattr(run, "_judged", judge)
+    for share in ("1/3", "2/3", "3/3"):
+        assert run.main([str(clone), "--shard", share, "--report", str(tmp_path / "rows.jsonl")]) == 0
+    assert sorted(judged) == sorted(one.digest for one in source.answers(clone))
 
 
 def test_a_task_has_a_call_of_its_inputs() -> None:
