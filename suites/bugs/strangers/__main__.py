@@ -101,9 +101,9 @@ def _too_expensive(framework: str, kind: str) -> bool:
             file.write(text)
         task = _task(framework)
         command = [GRADGATE, "judge", task, path]
-        began = time.perf_counter()
+        began, before = time.perf_counter(), os.times()
         status = subprocess.run([*command, "--wall", kind], stdout=subprocess.DEVNULL, check=False).returncode
-        first = time.perf_counter() - began
+        first, after = time.perf_counter() - began, os.times()
     with Court(task, wall=kind) as court:
         court.judge(text)
         answers = [court.judge(text) for _ in range(FURTHER)]
@@ -112,7 +112,8 @@ def _too_expensive(framework: str, kind: str) -> bool:
     upheld = status == 0 and all(answer["verdict"] == "upheld" for answer in answers)
     most = PROMISED[framework]
     print(f"{framework}: first {first:.2f} s (at most {most[0]:g}), next {min(each):.2f} to {max(each):.2f} s", end=" ")
-    print(f"(at most {most[1]:g}), {min(spent):.2f} to {max(spent):.2f} s of them of a processor,", end=" ")
+    print(f"(at most {most[1]:g}); processor time {sum(after[2:4]) - sum(before[2:4]):.2f} s,", end=" ")
+    print(f"next {min(spent):.2f} to {max(spent):.2f} s;", end=" ")
     print(f"wall {wall.chosen(kind)}{'' if upheld else ', NOT UPHELD'}", flush=True)
     return first > most[0] or max(each) > most[1] or not upheld
 
