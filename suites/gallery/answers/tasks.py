@@ -275,7 +275,7 @@ BLOCKS = {
 }
 QKV = {"q": normal("B H T D"), "k": normal("B H T D"), "v": normal("B H T D")}
 chunk_linear_attn = _task("chunk_linear_attn", _scaled_linear, "_first(chunk_linear_attn(q, k, v))", **BLOCKS, **QKV)
-WIDE = {**BLOCKS, "dims": {**BLOCKS["dims"], "D": (64,)}}
+WIDE = {**BLOCKS, "dims": {"B": (1, 2), "H": (2, 1), "T": (128, 64), "D": (64,)}}
 """For operators whose kernels take no other width."""
 chunk_retention, chunk_retention_ops = (
     _task(name, _retention, "_first(chunk_retention(q, k, v))", **WIDE, **QKV)
