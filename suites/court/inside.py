@@ -466,7 +466,7 @@ class Served:
         self.framework = framework
         self.function: Callable[..., Any] | None = None
         self.held: dict[int, Any] = {}
-        self.inputs: dict[int, tuple[list[Any], list[Any]]] = {}
+        self.inputs: dict[int, tuple[list[Any], list[Any], list[bytes]]] = {}
         self.into: list[Any] = []
 
     def answer(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
@@ -585,7 +585,7 @@ class Served:
         self.into = request.get("into", [])
         with self._scope(request):
             leaves = self._placed(arrays, request["layouts"])
-            before = [self.framework.bytes_of(leaf).numbers for leaf in leaves]
+            before = self._numbers(leaves)
             outputs, state = self.framework.forward(
                 self.function, request["tree"], list(leaves), request["wanted"], request["options"]
             )
@@ -593,13 +593,12 @@ class Served:
             tree = structure(outputs, flat)
             sent = [self.framework.bytes_of(leaf) for leaf in flat]
             can = [self.framework.differentiable(leaf) for leaf in flat]
-        changed = [i for i, leaf in enumerate(leaves) if self.framework.bytes_of(leaf).numbers != before[i]]
         self.held[request["id"]] = state
-        self.inputs[request["id"]] = (leaves, flat)
+        self.inputs[request["id"]] = (leaves, flat, before)
         while len(self.held) > HELD:
             del self.held[next(iter(self.held))]
             del self.inputs[next(iter(self.inputs))]
-        return {"tree": tree, "differentiable": can, "changed": changed}, sent
+        return {"tree": tree, "differentiable": can, "changed": self._changed(leaves, before)}, sent
 
     def backward(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
         """Pull cotangents, which were not known before, through an earlier call."""
@@ -607,7 +606,17 @@ class Served:
         with self._scope(request):
             cotangents = self._placed(arrays, request["layouts"])
             grads = self.framework.backward(state, request["places"], cotangents)
-            return {}, [self.framework.bytes_of(grad) for grad in grads]
+            sent = [self.framework.bytes_of(grad) for grad in grads]
+        leaves, _, before = self.inputs[request["id"]]
+        spoilt = self._changed(cotangents, [one.numbers for one in arrays])
+        return {"changed": self._changed(leaves, before), "cotangents": spoilt}, sent
+
+    def _numbers(self, leaves: list[Any]) -> list[bytes]:
+        return [self.framework.bytes_of(leaf).numbers for leaf in leaves]
+
+    def _changed(self, leaves: list[Any], before: list[bytes]) -> list[int]:
+        """The places of the arrays whose numbers are not what they were."""
+        return [i for i, (now, then) in enumerate(zip(self._numbers(leaves), before, strict=True)) if now != then]
 
     def exact(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
         """⟨cotangents, outputs⟩ and the gradients in sixty digits, each as `parts` and a radius.

@@ -7,6 +7,7 @@ one learns, or what a verdict shows, helps no other.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import secrets
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
@@ -75,7 +76,7 @@ LARGEST = 40
 TRIES = 20
 """How many are drawn until the reference takes enough of them; it may refuse what is no multiple of a size."""
 EVERY = 24
-"""Most listed shapes of a gradient in float64 in PyTorch; they hold every pair of values of dims and shared options."""
+"""Most listed shapes of a gradient in float64 in PyTorch: they hold every pair of values of dims and shared options."""
 SIZES = {"torch": 8, "jax": 3}
 """Most listed combinations of sizes; in JAX each is several programs to compile, so all claims share few."""
 
@@ -122,8 +123,11 @@ class Docket:
         self.more = between(pair)
         covering = strategies.covering(self.family, {})
         short = [shape for shape in covering if not strategies.is_long(shape)] or list(covering)
-        self.every = _spread([one for one in self.family.shapes if not strategies.is_long(one)] or short, EVERY)
         self.shapes = sorted(self._with_every_option(_spread(short, SIZES[pair.where])), key=self._numbers)
+        if pair.where == "torch":
+            self.every = _spread([one for one in self.family.shapes if not strategies.is_long(one)] or short, EVERY)
+        else:
+            self.every = self._with_every_order(self.shapes)
         same = [{**shape, "regime": regime} for shape in self.shapes for regime in pair.regimes]
         self.stress = [shape for shape in same if legal(pair, {**self._usual(), **shape})]
 
@@ -132,8 +136,7 @@ class Docket:
 
     def _with_every_option(self, shapes: list[Any]) -> list[Any]:
         """These shapes, and more, until every value of a shared option is tried where no dim is 0 or 1."""
-        pool = sorted((one for one in self.family.shapes if not strategies.is_long(one)), key=self._numbers)
-        wide = [one for one in pool if not one["regime"] and all(one[dim] > 1 for dim in self.pair.dims)]
+        wide = [one for one in self._pool() if all(one[dim] > 1 for dim in self.pair.dims)]
         found = list(shapes)
         for name, labels in self.pair.shared.items():
             for label in labels:
@@ -141,6 +144,23 @@ class Docket:
                     fitting = ({**one, name: label} for one in wide)
                     found += [one for one in fitting if legal(self.pair, {**self._usual(), **one})][:1]
         return found
+
+    def _with_every_order(self, shapes: list[Any]) -> list[Any]:
+        """These shapes, and more, until of any two dims above 1 either one is the smaller in some shape.
+
+        A sequence may be shorter than a window, or a batch than its groups; what fails there fails at no other size.
+        """
+        found = list(shapes)
+        for less, more in itertools.permutations(self.pair.dims, 2):
+            if not any(1 < one[less] < one[more] for one in found):
+                fitting = (one for one in self._pool() if 1 < one[less] < one[more])
+                found += [one for one in fitting if legal(self.pair, {**self._usual(), **one})][:1]
+        return found
+
+    def _pool(self) -> list[Any]:
+        """The listed shapes without a regime, the smallest first."""
+        every = [one for one in self.family.shapes if not strategies.is_long(one) and not one["regime"]]
+        return sorted(every, key=self._numbers)
 
     def problems(self, claim: Claim) -> Iterator[tuple[Spec, dict[str, Any]]]:
         """(Spec, options) for a claim, the smallest first, each under a new seed."""
@@ -155,7 +175,7 @@ class Docket:
         shapes = shapes[-2:] if narrow else shapes
         count = NARROW if narrow else COUNTS[self.pair.where][claim.check]
         if claim.check == "gradient":
-            if claim.settings.get("dtype") == "float64" and self.pair.where == "torch":
+            if claim.settings.get("dtype") == "float64":
                 shapes = self.every
             shapes = shapes if narrow else [*shapes, *self.more]
             count = max(count, len(shapes))

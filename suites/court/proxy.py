@@ -52,6 +52,7 @@ class Call:
     outputs: list[Array]
     differentiable: list[bool]
     tree: Any
+    paths: Sequence[str]
 
 
 @dataclass
@@ -134,12 +135,10 @@ class Desk:
         shape, can, changed = reply.get("tree"), reply.get("differentiable"), reply.get("changed")
         if not _is_tree(shape, len(outputs)) or not _are(can, bool, len(outputs)) or not _are(changed, int, None):
             raise Refuted("the candidate's process did not describe its outputs")
-        if self.claim == "pure" and changed:
-            names = [paths[i] for i in changed if 0 <= i < len(paths)]
-            raise Refuted(f"the call changed its input {', '.join(names)}", names[0] if names else "")
+        self._look_for(changed, paths, "the call changed its input")
         if any(one.dtype == "none" for one in outputs):
             raise Refuted("an output is None")
-        call = Call(self.calls, request, arrays, outputs, can, shape)
+        call = Call(self.calls, request, arrays, outputs, can, shape, paths)
         if into:  # a task of outputs alone: no backward pass will come, after which it would be repeated
             self._repeat(call)
         return call
@@ -167,7 +166,12 @@ class Desk:
             "layouts": layouts,
             "wide": call.request["wide"],
         }
-        _, grads = self.ask(request, cotangents, most)
+        reply, grads = self.ask(request, cotangents, most)
+        changed, spoilt = reply.get("changed"), reply.get("cotangents")
+        if not _are(changed, int, None) or not _are(spoilt, int, None):
+            raise Refuted("the candidate's process did not describe its gradients")
+        self._look_for(changed, call.paths, "the backward pass changed its input")
+        self._look_for(spoilt, [f"of output {place}" for place in places], "the backward pass changed the cotangent")
         if len(grads) != len(wanted):
             raise Refuted(f"the candidate's process returned {len(grads)} gradients; expected {len(wanted)}")
         for name, grad, leaf in zip(names, grads, wanted, strict=True):
@@ -177,6 +181,12 @@ class Desk:
                 raise Refuted(f"wrong dtype: {name} is {grad.dtype}; expected {leaf.dtype}", name)
         self._repeat(call, request, cotangents, grads, most, names)
         return grads
+
+    def _look_for(self, changed: Sequence[int], names: Sequence[str], what: str) -> None:
+        """Refute the claim that nothing is changed, if the candidate's process says what was."""
+        seen = [names[i] for i in changed if 0 <= i < len(names)]
+        if self.claim == "pure" and changed:
+            raise Refuted(f"{what} {', '.join(seen)}", seen[0] if seen else "")
 
     def _repeat(
         self,

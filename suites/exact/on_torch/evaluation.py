@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -110,10 +111,32 @@ def entered(state: State) -> Iterator[None]:
     before = _state()
     _CURRENT.state = state
     try:
-        with sdpa_kernel(SDPBackend.MATH), torch.compiler.set_stance("force_eager"), BallMode(state):
+        with sdpa_kernel(SDPBackend.MATH), _nothing_compiled(), BallMode(state):
             yield
     finally:
         _CURRENT.state = before
+
+
+@contextlib.contextmanager
+def _nothing_compiled() -> Iterator[None]:
+    """The scope in which what `torch.compile` has made, or makes, runs eagerly.
+
+    To say so, PyTorch imports its compiler, which takes a second. So it is said where the compiler is already there, or
+    when somebody asks for it.
+    """
+    with contextlib.ExitStack() as scope:
+        plain = torch.compile
+
+        def compiled(*args: Any, **named: Any) -> Any:
+            scope.enter_context(torch.compiler.set_stance("force_eager"))
+            return plain(*args, **named)
+
+        if "torch._dynamo" in sys.modules:
+            scope.enter_context(torch.compiler.set_stance("force_eager"))
+        elif plain.__module__ != __name__:  # no scope around this one, and no other thread's, has done so
+            scope.callback(setattr, torch, "compile", plain)
+            torch.compile = compiled
+        yield
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

@@ -27,15 +27,22 @@ CLAIMS = {
     "upstream_scale": BACKWARD,
     "deterministic": "two calls differ",
     "layouts": "ignores strides",
+    "each_leaf_alone": "wrong where one input alone has a gradient",
+    "not_finite": "hides NaN",
     "pure": "changes an input",
 }
 """Claim that is refuted -> the kind of the fault; the first of them in this order names an answer's kind."""
+OUTSIDE = "reads or writes outside of its arrays"
 ERRORS = {
     "not Python": r"(Syntax|Indentation|Tab)Error",
-    "uses block pointers, which this Triton no longer has": r"Block pointers have been removed",
+    OUTSIDE: r"outside of its arrays",
     "lacks the function": r"LookupError: it has no function|NameError: .* is not defined.* in judged_candidate",
+    "has another signature": r"TypeError: .*(missing|takes|unexpected|multiple).* in judged_candidate|SimpleNamespace"
+    r"|'Tensor' object has no attribute '(weight|elementwise_affine)'",
+    "raises when it is imported": r"^its module raised",
     "a name that is not there": r"NameError|AttributeError|ModuleNotFoundError|ImportError|UnboundLocalError",
-    "hangs": r"it hung|no request within",
+    "a condition of many lanes": r"a condition has many lanes",
+    "needs more time than a call has": r"it hung|no request within",
     "uses up memory, or ends": r"memory|its process ended|processes",
 }
 """Kind of an error -> what its reason says; the first that fits names the kind."""
@@ -71,7 +78,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
     if not path.exists():
         return {}
     rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
-    return {one["digest"]: one for one in rows}
+    return {one["digest"]: one | {"kind": kind(one["verdict"], one["refuted"], one["reason"])} for one in rows}
 
 
 def document(
@@ -107,21 +114,27 @@ def stored() -> dict[str, Any]:
 
 HEAD = """# Answers: backward passes written by programs
 
-TritonBench asks language models for operators in Triton, and publishes what they answered. Its tests run the forward
-pass, and some look whether gradients exist; none compares a gradient with another. A [court](strangers.md) judges
-here what the answers' backward passes compute. Triton's interpreter runs them on a CPU, behind a wall. Each operator
-has a reference in plain PyTorch in `suites/gallery/answers/tasks.py`. The benchmark's own operators are judged on the
-same tasks. No code of the benchmark or of an answer is part of gradgate.
+TritonBench asks language models for operators in Triton, and publishes what they answered. 23 of its own operators have
+a backward pass; the tests of eleven of them return gradients or their norms, mostly those of a sum or a mean. A
+[court](strangers.md) judges here what the answers' backward passes compute. No code of the benchmark or of an answer is
+part of gradgate.
 
 ```console
 $ git clone https://github.com/thunlp/TritonBench
 $ python -m gradgate.suites.gallery.answers.run TritonBench --keep
 ```
 
+Triton's interpreter runs the answers on a CPU, behind a wall. Each operator has a reference in plain PyTorch in
+`suites/gallery/answers/tasks.py`: what the benchmark's own operator computes, called as the benchmark's tests call it.
+The benchmark's own operators are judged, too. Floats that nobody wrote are NaN, and an access outside of a kernel's
+arrays is an error; a GPU may give any number there.
+
 """
 KINDS = """*Right* means upheld on every claim. The other columns name the first fault of an answer: *wrong outputs*; a
-*wrong gradient* under right outputs; *other faults*, such as strides that are ignored or an input that is changed;
-*does not run*: it raises, hangs, is no Python or lacks the function that the benchmark calls.
+*wrong gradient* under right outputs; *other faults*, such as an input without a gradient, strides that are ignored, an
+input that is changed, or an access outside of the arrays; *does not run*: it raises, takes too long, is no Python, or
+lacks the function that the benchmark calls. Many of these were written for older releases of Triton, or from a prompt
+that does not name the function.
 """
 
 
@@ -134,13 +147,70 @@ class Finding:
     seen: tuple[str, ...]
 
 
-FINDINGS: tuple[Finding, ...] = ()
+FINDINGS = (
+    Finding(
+        "state_stored_once.py",
+        "The backward pass of a recurrence in blocks stores the gradient of its state once, after the loop over the "
+        "blocks; the other blocks read memory that nobody wrote.",
+        ("a0f2decf5525",),
+    ),
+    Finding(
+        "cotangent_strides.py",
+        "A backward kernel goes by the strides of another array than the one it reads, or by none: the cotangent of a "
+        "slice, a transposition or a sum is read at the wrong places.",
+        ("f6ecfb975542", "f07622801bf8", "557515685054", "8a2efc0c13fc", "05f3f5f1e8b8"),
+    ),
+    Finding(
+        "expanded_cotangent.py",
+        "A backward pass works in place and goes by its cotangent's strides: that of a sum has strides of 0 and memory "
+        "for one number, and the kernel leaves it.",
+        ("58305b75b991",),
+    ),
+    Finding(
+        "cotangent_overwritten.py",
+        "A backward pass writes the gradient into its cotangent, which may belong to somebody else, too.",
+        ("0602cb162057", "e1c664253718"),
+    ),
+    Finding(
+        "logits_overwritten.py",
+        "A backward pass writes the gradient into the logits; whoever uses them later gets the gradient.",
+        ("9064fe05941f",),
+    ),
+    Finding(
+        "input_overwritten.py",
+        "A forward pass writes its corrected values into its input `v`; a second call computes something else.",
+        ("65d5227c435d",),
+    ),
+    Finding(
+        "masked_lanes.py",
+        "A normalisation subtracts the mean from masked lanes, too, and they count in the variance: wrong unless the "
+        "width is a power of 2.",
+        ("e1c664253718", "8ac6fc115d22"),
+    ),
+    Finding(
+        "masked_exponents.py",
+        "A softmax loads masked lanes as 0, and each adds the exponential of minus the maximum to the denominator.",
+        ("1ff36f25afa5",),
+    ),
+    Finding(
+        "log_softmax_factor.py",
+        "A log-softmax has its exponential inside of the sum over the cotangent, and takes that of its input in place "
+        "of its output.",
+        ("3b088fd8a32e",),
+    ),
+    Finding(
+        "never_attached.py",
+        "The function calls its kernel itself; the backward pass stands in a class that autograd never sees, so there "
+        "is no gradient.",
+        ("325498797a39", "76769bd76edc", "2f75c21bd342", "94d2e1286291"),
+    ),
+)
 COLUMNS = (RIGHT, FORWARD, BACKWARD, "other faults", "does not run")
 
 
 def column(kind: str) -> str:
     """The column of the table in which a kind is counted."""
-    errors = (*ERRORS, ANOTHER)
+    errors = {*ERRORS, ANOTHER} - {OUTSIDE}
     return kind if kind in COLUMNS else "does not run" if kind in errors else "other faults"
 
 
@@ -148,22 +218,29 @@ def text(found: Mapping[str, Any]) -> str:
     """The page."""
     counts, rows = found["counts"], [one for one in found["rows"] if OWN not in one["places"]]
     own = {one["operator"]: one["kind"] for one in found["rows"] if OWN in one["places"]}
-    sampled = "all of those" if found["sample"] is None else f"at most {found['sample']} of each operator"
-    said = f"Of the commit {found['commit'][:12]}, {counts['answers']} answers declare a backward pass: "
-    said += f"{counts['texts']} distinct texts, {counts['of_other_operators']} of them for operators without a task "
-    said += f"here. {counts['judged']} were judged, {sampled}, by the seed {found['seed']}.\n\n"
+    outcomes = Counter(column(one["kind"]) for one in rows)
+    drawn = (
+        f"at most {found['sample']} of each operator, by the seed {found['seed']}" if found["sample"] else "all others"
+    )
+    judged = [
+        f"Of the commit {found['commit'][:12]}, {counts['answers']} answers declare a backward pass:",
+        f"{counts['texts']} distinct texts, {counts['of_other_operators']} of them for operators without a task here.",
+        f"{counts['judged']} were judged, {drawn}. {outcomes.total() - outcomes['does not run']} of them run,",
+        f"and {outcomes[RIGHT]} of these are right. Of {len(own)} of the benchmark's own operators,",
+        f"{sum(kind == RIGHT for kind in own.values())} are right.",
+    ]
     lines = [f"| operator | the benchmark's own | judged | {' | '.join(COLUMNS)} |", f"|---|---|{'---:|' * 6}"]
     for operator in sorted({one["operator"] for one in rows}):
         kinds = Counter(column(one["kind"]) for one in rows if one["operator"] == operator)
         cells = " | ".join(str(kinds[name]) for name in COLUMNS)
         lines.append(f"| `{operator}` | {own.get(operator, 'not judged')} | {kinds.total()} | {cells} |")
-    kinds = Counter(column(one["kind"]) for one in rows)
-    cells = " | ".join(f"**{kinds[name]}**" for name in COLUMNS)
-    lines.append(f"| **all** | | **{kinds.total()}** | {cells} |")
+    cells = " | ".join(f"**{outcomes[name]}**" for name in COLUMNS)
+    lines.append(f"| **all** | | **{outcomes.total()}** | {cells} |")
     every = Counter(one["kind"] for one in rows)
     kinds_said = [f"- {name}: {count}" for name, count in every.most_common()]
     parts = [
-        HEAD + said + KINDS,
+        HEAD + "\n".join(judged),
+        KINDS.rstrip(),
         "\n".join(lines),
         "## Kinds",
         "\n".join(kinds_said),
@@ -179,6 +256,8 @@ def _findings(rows: Sequence[Mapping[str, Any]]) -> str:
     for one in FINDINGS:
         theirs = [f"the benchmark's own `{own[digest]}`" for digest in one.seen if digest in own]
         answers = [f"`{digest}`" for digest in one.seen if digest not in own]
-        shown = ", ".join([*theirs, *(["the answers " + ", ".join(answers)] if answers else [])])
+        shown = ", ".join(
+            [*theirs, *([f"the answer{'s' * (len(answers) > 1)} " + ", ".join(answers)] if answers else [])]
+        )
         lines.append(f"- {one.cause} Seen in {shown} (`suites/gallery/answers/findings/{one.script}`).")
     return "\n".join(lines)

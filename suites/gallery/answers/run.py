@@ -40,9 +40,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     every = source.answers(chosen.clone)
     known = page.read(chosen.report)
-    own = [one for one in _sampled(every, chosen.sample, chosen.seed) if one.digest not in known]
+    own = _sampled(every, chosen.sample, chosen.seed)
     own = [one for one in own if not chosen.operator or one.operator in chosen.operator]
-    own = chosen.shard.part(own, lambda one: one.digest)
+    own = chosen.shard.part(own, lambda one: one.digest)  # of all answers, so that what is known moves no share
+    own = [one for one in own if one.digest not in known]
     chosen.report.parent.mkdir(parents=True, exist_ok=True)
     with chosen.report.open("a", encoding="utf-8") as file:
         for row in _judged(own, Settings(seconds=chosen.timeout), chosen.jobs):

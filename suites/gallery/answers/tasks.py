@@ -8,9 +8,11 @@ import torch
 from gradgate import Pair, integers, normal, uniform
 
 BEFORE = """
-import contextlib, types
+import ast, contextlib, types
 import torch, triton
-from triton.runtime.interpreter import GridExecutor
+import triton.language as tl
+import triton.runtime.interpreter as _interpreter
+from triton.runtime.interpreter import ASTTransformer, GridExecutor, InterpreterBuilder
 
 torch.cuda.device = lambda *_, **__: contextlib.nullcontext()
 torch.cuda.current_device = lambda: "cpu"
@@ -19,7 +21,7 @@ torch.cuda.get_device_capability = lambda *_: (9, 0)
 torch.cuda.get_device_properties = lambda *_: types.SimpleNamespace(multi_processor_count=4, name="CPU")
 torch.Tensor.cuda = lambda self, *_, **__: self
 torch.Tensor.is_cuda = property(lambda self: True)
-_tune, _init = triton.autotune, GridExecutor.__init__
+_tune, _init, _host = triton.autotune, GridExecutor.__init__, GridExecutor._init_args_hst
 triton.autotune = lambda configs, key=(), **_: _tune(configs[:1], list(key))
 
 def _with_grid(self, fn, names, grid, *rest):  # a list is a grid for a GPU, too
@@ -29,6 +31,113 @@ GridExecutor.__init__ = _with_grid
 
 def _first(found):
     return found[0] if isinstance(found, (tuple, list)) else found
+
+# ---- memory that nobody wrote is NaN, and what lies outside of a kernel's arrays is an error
+
+def _unwritten(make):
+    def made(*of, **how):
+        found = make(*of, **how)
+        return found.fill_(float("nan")) if found.is_floating_point() else found
+    return made
+
+for _place, _name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
+    setattr(_place, _name, _unwritten(getattr(_place, _name)))
+_ranges = []
+
+def _known(self, given, named):
+    found = _host(self, given, named)
+    each = [one.untyped_storage() for one in (*found[0], *found[1].values()) if isinstance(one, torch.Tensor)]
+    _ranges[:] = {(one.data_ptr(), one.data_ptr() + one.nbytes()) for one in each}
+    return found
+
+GridExecutor._init_args_hst = _known
+
+def _bounded(name, what, place, lanes):
+    plain = getattr(InterpreterBuilder, name)
+    def bounded(self, *given):
+        at, mask = given[place], given[lanes]
+        first, width = at.data[mask.data], max(1, at.get_element_ty().primitive_bitwidth // 8)
+        good = sum(((low <= first) & (first + width <= high) for low, high in _ranges), first < 0)
+        if not good.all():
+            raise IndexError(f"it {what} outside of its arrays")
+        return plain(self, *given)
+    setattr(InterpreterBuilder, name, bounded)
+
+_bounded("create_masked_load", "reads", 0, 1)
+_bounded("create_masked_store", "writes", 0, 2)
+_bounded("create_atomic_rmw", "writes", 1, 3)
+
+# ---- a condition has one lane, and "and" joins lanes, as for the compiler; for the interpreter, a block is true
+
+def _many(one):
+    return isinstance(one, tl.tensor) and one.handle.data.size > 1
+
+def _both(first, rest):
+    return first & rest() if _many(first) else first and rest()
+
+def _either(first, rest):
+    return first | rest() if _many(first) else first or rest()
+
+def _one_lane(test):
+    if _many(test):
+        raise ValueError("a condition has many lanes")
+    return test
+
+def _called(name, *given):
+    return ast.Call(ast.Name(name, ast.Load()), list(given), [])
+
+def _joined(self, node):
+    self.generic_visit(node)
+    name, found = "_both" if isinstance(node.op, ast.And) else "_either", node.values[0]
+    for one in node.values[1:]:
+        found = _called(name, found, ast.Lambda(ast.arguments([], [], None, [], [], None, []), one))
+    return found
+
+def _tested(self, node):
+    self.generic_visit(node)
+    node.test = _called("_one_lane", node.test)
+    return node
+
+vars(_interpreter).update(_both=_both, _either=_either, _one_lane=_one_lane)  # every kernel sees the names there
+ASTTransformer.visit_BoolOp = _joined
+ASTTransformer.visit_If = ASTTransformer.visit_IfExp = ASTTransformer.visit_While = _tested
+
+# ---- block pointers, which this Triton no longer has
+
+class _Block:
+    def __init__(self, base, shape, strides, offsets, block_shape, order=None):
+        if not len(shape) == len(strides) == len(offsets) == len(block_shape):
+            raise ValueError("a block of another number of dims")
+        self.of, self.offsets, self.dtype = (base, shape, strides, block_shape), offsets, base.dtype
+
+    def advance(self, offsets):
+        base, shape, strides, sizes = self.of
+        return _Block(base, shape, strides, [a + b for a, b in zip(self.offsets, offsets)], sizes)
+
+    def lanes(self, checked):
+        at, shape, strides, sizes = self.of
+        mask = tl.full(sizes, 1, tl.int1)
+        for i, size in enumerate(sizes):
+            lane = self.offsets[i] + tl.arange(0, size)
+            lane = lane[tuple(slice(None) if i == j else None for j in range(len(sizes)))]
+            at = at + lane * strides[i]
+            mask = mask & (lane < shape[i]) & (lane >= 0) if i in checked else mask
+        return at, mask
+
+def _load(at, *given, boundary_check=(), padding_option="", **named):
+    if not isinstance(at, _Block):
+        return tl._load(at, *given, **named)
+    at, mask = at.lanes(boundary_check)
+    return tl._load(at, mask=mask, other=0.0)
+
+def _store(at, value, *given, boundary_check=(), **named):
+    if not isinstance(at, _Block):
+        return tl._store(at, value, *given, **named)
+    at, mask = at.lanes(boundary_check)
+    return tl._store(at, value.to(at.dtype.element_ty), mask=mask)
+
+tl._load, tl._store, tl.load, tl.store = tl.load, tl.store, _load, _store
+tl.make_block_ptr, tl.advance = _Block, _Block.advance
 """
 """Stands before an answer: a CPU in place of a GPU, and the first configuration in place of the fastest."""
 CALLS: dict[str, str] = {}
@@ -166,8 +275,10 @@ BLOCKS = {
 }
 QKV = {"q": normal("B H T D"), "k": normal("B H T D"), "v": normal("B H T D")}
 chunk_linear_attn = _task("chunk_linear_attn", _scaled_linear, "_first(chunk_linear_attn(q, k, v))", **BLOCKS, **QKV)
+WIDE = {**BLOCKS, "dims": {"B": (1, 2), "H": (2, 1), "T": (128, 64), "D": (64,)}}
+"""For operators whose kernels take no other width."""
 chunk_retention, chunk_retention_ops = (
-    _task(name, _retention, "_first(chunk_retention(q, k, v))", **BLOCKS, **QKV)
+    _task(name, _retention, "_first(chunk_retention(q, k, v))", **WIDE, **QKV)
     for name in ("chunk_retention", "chunk_retention_ops")
 )
 lightning_attention = _task(

@@ -201,12 +201,55 @@ def test_every_value_of_an_option_is_tried_where_no_dim_is_1(framework: str, reg
         registry.forget(pair.family.name)
 
 
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_of_two_dims_either_is_the_smaller_once(framework: str) -> None:
+    """A convolution whose sequence is shorter than its kernel may lose taps, and at no other size."""
+    pytest.importorskip(framework)
+    declared = Pair(
+        None,
+        reference=lambda x, w: w.T @ x[: len(w)] if len(x) >= len(w) else w[: len(x)].T @ x,
+        inputs={"x": normal("T C"), "w": normal("K C")},
+        dims={"T": (5, 1, 2, 17), "C": (3, 1), "K": (4, 1)},
+        name="taps",
+        framework=framework,
+    )
+    pair = task_of(declared)
+    try:
+        docket = Docket(pair, pair.lowered)
+        specs = [spec for spec, _ in docket.problems(docket.method.claim("gradient_float64"))]
+        assert any(1 < spec.T < spec.K for spec in specs)
+        assert any(1 < spec.K < spec.T for spec in specs)
+        few = [shape for shape in docket.shapes if 1 < shape["T"] < shape["K"]]
+        assert framework == "torch" or not few  # in JAX, the shapes of all claims would not do
+    finally:
+        registry.forget(pair.family.name)
+
+
 def test_cotangents_come_after_the_forward_pass(torch_court: Court) -> None:
     """A candidate that returns in its forward pass what it will pull cannot know the cotangents."""
     text = TORCH + "def gradient(dy, x, w):\n    raise ValueError(str(dy.shape == x.shape))\n"
     answer = torch_court.judge(text)
     assert answer["verdict"] == "error"
     assert "ValueError: True · candidate.py" in answer["reason"]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("", ""),
+        ("before = lambda x, w: x.data.add_(1)", "the call changed its input x"),
+        ("spoilt = lambda dy, w: w.data.mul_(1 + 1e-3)", "the backward pass changed its input w"),
+        ("spoilt = lambda dy, w: dy.mul_(2)", "the backward pass changed the cotangent of output 0"),
+    ],
+)
+def test_what_is_changed_in_place_is_seen_in_both_passes(change: str, reason: str, torch_court: Court) -> None:
+    honest = "found = gradient(dy, *ctx.saved_tensors)\n        spoilt(dy, ctx.saved_tensors[1])\n        return found"
+    text = RIGHT["torch"].replace("return gradient(dy, *ctx.saved_tensors)", honest)
+    assert text != RIGHT["torch"]
+    answer = torch_court.judge(f"{text}\nspoilt = lambda dy, w: None\n{change}\n")
+    assert answer["verdict"] == ("refuted" if change else "upheld"), answer["reason"]
+    pure = next(row for row in answer["claims"] if row["claim"] == "pure")
+    assert pure["reason"] == reason
 
 
 def test_a_candidate_that_ends_its_process_costs_the_next_one_nothing(torch_court: Court) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import ctypes
 import io
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -373,6 +375,32 @@ def test_methods_of_several_processes_pass_balls_between_threads(family: str, me
         lambda: sharded(problem, **options), lambda: torch.func.grad_and_value(problem.loss)(problem.params)[::-1], 45
     )
     assert not found.exits
+
+
+COMPILED = """
+import sys, torch
+from gradgate.suites.exact.on_torch import evaluate
+x = torch.arange(1.0, 4.0, dtype=torch.float64)
+plain, compile = evaluate(torch.tanh, x), torch.compile
+assert "torch._dynamo" not in sys.modules
+calls = []
+def backend(module, inputs):
+    calls.append(module)
+    return module
+run = lambda x: torch.compile(torch.tanh, backend=backend)(x)
+for _ in range(2):  # the compiler is imported in the first, and there in the second
+    [found] = evaluate(run, x).outputs
+    assert [one.overlaps(two) for one, two in zip(found, plain.outputs[0])] == [True] * 3
+    assert max(float(one.rad()) for one in found) < 1e-58
+assert "torch._dynamo" in sys.modules and not calls and torch.compile is compile
+run(x)
+assert calls  # outside of an evaluation, it is compiled
+"""
+
+
+def test_the_compiler_is_imported_only_for_what_is_compiled() -> None:
+    ran = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 def test_a_rank_that_fails_is_told() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from gradgate.suites.gallery import declared
 from gradgate.suites.gallery.answers import page, run, source
 
 OPERATOR = "import torch\n\ndef forward(x):\n    return x\n\ndef backward(ctx, dy):\n    return dy\n"
+SIGNATURE = "has another signature"
 SCRIPTS = sorted((page.HERE / "findings").glob("*.py"))
 needs_run = pytest.mark.skipif(not page.KEPT.exists(), reason="no run over the answers has been kept")
 
@@ -48,9 +50,14 @@ def test_each_text_with_a_backward_pass_is_read_once(clone: Path) -> None:
         ("refuted", ["gradient_float32", "outputs"], "…", "wrong outputs", "wrong outputs"),
         ("refuted", ["layouts", "gradient_float32"], "…", "wrong gradient", "wrong gradient"),
         ("refuted", ["layouts"], "…", "ignores strides", "other faults"),
-        ("refuted", ["not_finite"], "…", "another claim: not_finite", "other faults"),
+        ("refuted", ["not_finite"], "…", "hides NaN", "other faults"),
+        ("refuted", ["options"], "…", "another claim: options", "other faults"),
         ("error", [], "its module raised SyntaxError: invalid syntax", "not Python", "does not run"),
-        ("error", [], "while its module ran, it hung: no answer", "hangs", "does not run"),
+        ("error", [], "its module raised TypeError: no", "raises when it is imported", "does not run"),
+        ("error", [], "raised TypeError: f() missing 1 · x.py:1 in judged_candidate", SIGNATURE, "does not run"),
+        ("error", [], "raised TypeError: f() missing 1 · x.py:1 in forward", page.ANOTHER, "does not run"),
+        ("error", [], "raised IndexError: it reads outside of its arrays", page.OUTSIDE, "other faults"),
+        ("error", [], "while its module ran, it hung: no answer", "needs more time than a call has", "does not run"),
         ("error", [], "the candidate raised ValueError: no", page.ANOTHER, "does not run"),
     ],
 )
@@ -71,6 +78,27 @@ def test_a_sample_is_the_same_each_time_and_holds_the_benchmarks_own() -> None:
     assert len(run._sampled(every, None, 0)) == 10
 
 
+def test_shares_that_run_one_after_another_leave_no_answer_out(
+    clone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first share has judged must not move the answers of the second one."""
+    pytest.importorskip("torch")
+    (clone / source.OPERATORS / "softmax.py").rename(clone / source.OPERATORS / "log_softmax.py")
+    rows = [{"label": OPERATOR, "predict": f"def backward(ctx, dy):\n    return {i} * dy\n"} for i in range(9)]
+    (clone / "LLM_generated/half/model.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    judged: list[str] = []
+
+    def judge(answers: list[source.Answer], *_: object) -> Iterator[dict[str, object]]:
+        for one in answers:
+            judged.append(one.digest)
+            yield page.row(one, {"claims": [], "verdict": "upheld", "reason": "", "seconds": 1.0})
+
+    monkeypatch.setattr(run, "_judged", judge)
+    for share in ("1/3", "2/3", "3/3"):
+        assert run.main([str(clone), "--shard", share, "--report", str(tmp_path / "rows.jsonl")]) == 0
+    assert sorted(judged) == sorted(one.digest for one in source.answers(clone))
+
+
 def test_a_task_has_a_call_of_its_inputs() -> None:
     pytest.importorskip("torch")
     from gradgate.suites.gallery.answers import tasks
@@ -88,7 +116,8 @@ def test_the_page_counts_answers_and_not_the_benchmarks_own() -> None:
         for one, verdict, reason in ((own, "upheld", ""), (answer, "error", "NameError"))
     }
     shown = page.text(page.document([own, answer], rows, "c0ffee", 1, 0))
-    assert "1 answers declare a backward pass: 1 distinct texts, 0 of them" in shown
+    assert "1 answers declare a backward pass:\n1 distinct texts, 0 of them" in shown
+    assert "1 were judged, at most 1 of each operator, by the seed 0. 0 of them run" in shown
     assert "| `log_softmax` | right | 1 | 0 | 0 | 0 | 0 | 1 |" in shown
     assert "- a name that is not there: 1" in shown
 
@@ -108,7 +137,8 @@ def test_the_page_is_that_of_the_kept_rows() -> None:
 
 @needs_run
 def test_every_finding_has_a_script_and_answers_that_were_refuted() -> None:
-    wrong = {row["digest"] for row in page.stored()["rows"] if row["verdict"] == "refuted"}
+    faults = (page.FORWARD, page.BACKWARD, "other faults")
+    wrong = {row["digest"] for row in page.stored()["rows"] if page.column(row["kind"]) in faults}
     assert len(page.FINDINGS) >= 5
     assert sorted(one.script for one in page.FINDINGS) == [path.name for path in SCRIPTS]
     for finding in page.FINDINGS:
