@@ -117,6 +117,7 @@ def judge(
             {call.stem: verdicts[call.stem] for call in seen if call.stem in verdicts},
             {call.stem: reasons[call.stem] for call in seen if call.stem in reasons},
             len(seen[MOST_JUDGED:]),
+            sum(call.others for call in seen) + sum(call.count for call in seen[MOST_JUDGED:]),
             acknowledged.get(rule.name, ""),
         )
         for rule, seen in rules.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,7 @@ class Seen:
         traced: whether it was recorded without values.
         test: the test that made it, if pytest ran one.
         count: how many times such a call was made.
+        others: how many further calls of the rule were only counted; of its first distinct call.
     """
 
     stem: str
@@ -86,6 +87,7 @@ class Seen:
     traced: bool
     test: str = ""
     count: int = 0
+    others: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,8 @@ class Judged:
     Attributes:
         verdicts: stem of a call -> verdicts on it.
         reasons: stem of a call -> why it could not be judged.
-        more: number of distinct calls that were seen and not judged.
+        more: number of distinct calls that were recorded and not judged.
+        others: how many times the rule was called in these and other ways.
         acknowledged: the reason that the settings give for a rule that differs; "" if they give none.
     """
 
@@ -124,13 +127,14 @@ class Judged:
     verdicts: Mapping[str, Sequence[Verdict]]
     reasons: Mapping[str, str]
     more: int = 0
+    others: int = 0
     acknowledged: str = ""
     explained: Explained = field(default_factory=Explained)
 
     @property
     def count(self) -> int:
         """How many times the rule was called."""
-        return sum(call.count for call in self.calls)
+        return sum(call.count for call in self.calls) + self.others
 
     @property
     def state(self) -> str:
@@ -253,11 +257,14 @@ def read(folder: Path) -> tuple[list[Seen], list[str]]:
     A call without values is left out if one of the same shapes has them.
     """
     counts: dict[str, int] = {}
+    beyond: dict[Rule, int] = {}
     failed: dict[str, None] = {}
     for path in sorted(folder.glob("counts-*.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
         for stem, count in document["counts"].items():
             counts[stem] = counts.get(stem, 0) + count
+        for fields, count in document["beyond"]:
+            beyond[Rule(**fields)] = beyond.get(Rule(**fields), 0) + count
         failed.update(
             dict.fromkeys(f"a call was not recorded: {name}: {why}" for name, why in document["failed"].items())
         )
@@ -267,11 +274,11 @@ def read(folder: Path) -> tuple[list[Seen], list[str]]:
         if "framework" not in call:
             continue
         rule = Rule(**{name: call[name] for name in ("framework", "kind", "name", "file", "line")})
-        seen.append(
-            Seen(path.stem, rule, tuple(call["arguments"]), call["traced"], call["test"], counts.get(path.stem, 1))
-        )
+        arguments, count = tuple(call["arguments"]), counts.get(path.stem, 1)
+        seen.append(Seen(path.stem, rule, arguments, call["traced"], call["test"], count))
     known = {(call.rule, call.arguments) for call in seen if not call.traced}
-    return [call for call in seen if not call.traced or (call.rule, call.arguments) not in known], list(failed)
+    seen = [call for call in seen if not call.traced or (call.rule, call.arguments) not in known]
+    return [replace(call, others=beyond.pop(call.rule, 0)) for call in seen], list(failed)
 
 
 def was_watched(folder: Path) -> bool:

@@ -126,7 +126,8 @@ def test_the_bug_of_the_readme_is_found_in_a_package_whose_tests_pass(
 ) -> None:
     pytest.importorskip("xdist")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    ran = gradgate("watch", "--json", "rules.json", "--junit", "rules.xml", "pytest", "-n", 2, "-p", "no:cacheprovider")
+    files = ("--json", "rules.json", "--junit", "rules.xml", "--report", "report")
+    ran = gradgate("watch", *files, "pytest", "-n", 2, "-p", "no:cacheprovider")
     assert "7 passed" in ran.out
     assert ran.status == 1
     assert "4 rules: 2 refuted, 1 upheld, 1 acknowledged" in ran.out
@@ -149,6 +150,23 @@ def test_the_bug_of_the_readme_is_found_in_a_package_whose_tests_pass(
     assert {case.get("classname"): [child.tag for child in case] for case in cases} == {
         "mylib.Square": ["failure"], "mylib.Cube": [], "mylib.Reverse": ["system-out"], "mylib.Round": ["failure"],
     }  # fmt: skip
+    for name, same in (("rules.json", "rules.json"), ("junit.xml", "rules.xml")):
+        assert (package / "report" / name).read_text() == (package / same).read_text()
+    [log] = json.loads((package / "report" / "failures.sarif").read_text())["runs"]
+    places = {
+        one["partialFingerprints"]["gradgate/v1"]: one["locations"][0]["physicalLocation"] for one in log["results"]
+    }
+    assert places.keys() == {"mylib:Square", "mylib:Round"}
+    assert places["mylib:Square"] == {"artifactLocation": {"uri": "mylib.py"}, "region": {"startLine": line - 2}}
+    page = (package / "report" / "index.html").read_text()
+    for words in (
+        "mylib:Cube",
+        "4 rules: 2 refuted",
+        "the adversarial branch",
+        "straight-through",
+        "def test_gradient",
+    ):
+        assert words in page
     short = rules["Square"]["test"]
     assert "gradgate" not in short
     assert len([text for text in short.splitlines() if text]) <= 10
