@@ -125,5 +125,6 @@ WATCHED = {
     "calls": "how often the command called it with a gradient",
     "seen": "its distinct calls: dtypes, shapes and options; traced means that no values were known",
     "decisions both ways": COVERED["decisions both ways"],
+    "bytes kept": "between the forward and the backward pass, at the judged call; plain: without the rule",
 }
 """The rules of ``gradgate watch``."""

@@ -101,6 +101,8 @@ class Explained:
             float64; None if these were not asked, or are not sharp enough.
         away: how far it is from them, relative to the gradient.
         sharp: how sharp they are, in the same unit.
+        kept_bytes: what the ``rule`` keeps between its passes, and what is kept without it, ``plain``; None if that is
+            not known.
     """
 
     likeness: str = ""
@@ -108,6 +110,7 @@ class Explained:
     agrees: bool | None = None
     away: float = 0.0
     sharp: float = 0.0
+    kept_bytes: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,11 @@ class Judged:
     def count(self) -> int:
         """How many times the rule was called."""
         return sum(call.count for call in self.calls) + self.others
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether its gradient is wrong somewhere and nothing explains that."""
+        return self.state in ("refuted", "elsewhere")
 
     @property
     def state(self) -> str:
@@ -330,6 +338,7 @@ def document(
                 "likeness": one.explained.likeness,
                 "test": one.explained.test,
                 "warnings": one.hazards,
+                "kept_bytes": one.explained.kept_bytes,
                 "calls": one.count,
                 "more": one.more,
                 "seen": [

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gradgate.references.contract import UsageError
-from gradgate.suites.watching import recorder, replay, results
+from gradgate.suites.watching import explaining, recorder, replay, results
 
 
 @pytest.fixture
@@ -235,3 +235,50 @@ def test_drawn_numbers_are_like_those_that_were_seen() -> None:
     sparse = like(np.where(np.arange(400) % 4, 0.0, rng.standard_normal(400)), rng)
     assert 0.6 < (sparse == 0).mean() < 0.9
     assert np.isfinite(like(np.array([np.nan, 1.0, -2.0]), rng)).all()
+
+
+def wave_in_torch(stores: bool) -> None:
+    """Call sin(exp(x)), whose rule stores exp(x) or computes it again."""
+    import torch
+
+    class wave(torch.autograd.Function):  # noqa: N801
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            y = x.exp()
+            ctx.save_for_backward(y if stores else x)
+            return y.sin()
+
+        @staticmethod
+        def backward(ctx: Any, dy: Any) -> Any:
+            (z,) = ctx.saved_tensors
+            y = z if stores else z.exp()
+            return dy * y.cos() * y
+
+    wave.apply(torch.ones(3, requires_grad=True))
+
+
+def wave_in_jax(stores: bool) -> None:
+    """The same in JAX."""
+    import jax
+    import jax.numpy as jnp
+
+    @jax.custom_vjp
+    def wave(x: Any) -> Any:
+        return jnp.sin(jnp.exp(x))
+
+    def back(z: Any, g: Any) -> Any:
+        y = z if stores else jnp.exp(z)
+        return (g * jnp.cos(y) * y,)
+
+    wave.defvjp(lambda x: (wave(x), jnp.exp(x) if stores else x), back)
+    jax.grad(lambda x: wave(x).sum())(jnp.ones(3))
+
+
+@pytest.mark.parametrize("stores", [False, True])
+def test_bytes_are_counted_with_the_rule_and_without_it(seen: Any, framework: str, stores: bool) -> None:
+    with seen() as found:
+        {"torch": wave_in_torch, "jax": wave_in_jax}[framework](stores)
+    pair = recorded(found["wave"][0]).pair()
+    pair.lowered  # registers the class of its problems  # noqa: B018
+    counted = explaining.kept_bytes(pair, pair.spec())
+    assert counted == {"rule": 24 * stores, "plain": {"torch": 24, "jax": 48}[framework]}
