@@ -147,7 +147,7 @@ def _look_functions(
     fun = next(filter(_is_written, functions), None)
     if fun is None:
         return
-    rule = Rule("jax", kind, _name(fun, kind), *location(_inside(fun)))
+    rule = Rule("jax", kind, _name(_inside(fun), kind), *location(_inside(fun)))
     fixed = {place: args[place] for place in static}
     rest = tuple(None if place in fixed else one for place, one in enumerate(args))
     flat, tree = jax.tree.flatten((rest, dict(kwargs)))
