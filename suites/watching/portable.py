@@ -32,6 +32,8 @@ PARAMETERS = "parameters of the module"
 """The keyword under which a call holds the parameters of a checkpointed module."""
 CAPTURED = "captured"
 """The keyword under which a call holds the arrays that its functions capture."""
+MOST_BYTES = 2**26
+"""Most bytes of a call that are stored: a program waits for them."""
 APART = 1e-3
 """Largest distance of a solver's answer from the solution, relative to its size."""
 
@@ -357,6 +359,15 @@ def captured(rule: Any, is_one: Callable[[Any], bool]) -> list[Any]:
     return list(found.values())
 
 
+class _Buffer(io.BytesIO):
+    """Bytes in memory, of which there are at most `MOST_BYTES`: a function may hold a whole model."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > MOST_BYTES:
+            raise ValueError(f"what it holds is larger than {MOST_BYTES:,} bytes")
+        return super().write(data)
+
+
 def _stored(rule: Any, rest: tuple[Any, ...], place: Callable[[Any], int | None]) -> bytes:
     """The bytes of a rule and of what belongs to it; `place` gives what stands for a value that is not stored."""
     import cloudpickle
@@ -389,7 +400,7 @@ def _stored(rule: Any, rest: tuple[Any, ...], place: Callable[[Any], int | None]
     for module in strange:
         cloudpickle.register_pickle_by_value(sys.modules[module])
     try:
-        buffer = io.BytesIO()
+        buffer = _Buffer()
         Pickler(buffer).dump((rule, *rest))
         return buffer.getvalue()
     finally:
