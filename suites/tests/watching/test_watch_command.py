@@ -236,6 +236,10 @@ def test_what_cannot_run_or_was_not_seen_is_said(package: Path, gradgate: Callab
     assert (ran.status, "no Python process was watched" in ran.out) == (2, True)
     ran = gradgate("watch", "python", "-c", "raise SystemExit(5)")
     assert (ran.status, "the command itself ended with exit status 5" in ran.err) == (2, True)
+    (package / "rules.json").write_text("{}")
+    ran = gradgate("watch", "--report", ".", "python", "-c", "import no_such_module")
+    assert (ran.status, "gradgate did not write it" in ran.err) == (3, True)
+    assert "no_such_module" not in ran.err
 
 
 PROGRAM = {
