@@ -134,7 +134,9 @@ def kept_bytes(pair: replay.SeenPair, spec: Any) -> dict[str, int]:
 @contextlib.contextmanager
 def _rules_left_out() -> Iterator[None]:
     """A scope in which autograd differentiates the forward pass of every `torch.autograd.Function`."""
-    from torch.autograd.function import Function, _SingleLevelFunction
+    from torch.autograd import function
+
+    single: Any = function._SingleLevelFunction
 
     class Context:
         """What a forward pass gets in place of autograd's context."""
@@ -143,14 +145,14 @@ def _rules_left_out() -> Iterator[None]:
             return lambda *_: None
 
     def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
-        separate = cls.setup_context is not Function.setup_context
+        separate = cls.setup_context is not function.Function.setup_context
         return cls.forward(*args, **kwargs) if separate else cls.forward(Context(), *args, **kwargs)
 
-    _SingleLevelFunction.apply = classmethod(apply)  # type: ignore[assignment]
+    single.apply = classmethod(apply)
     try:
         yield
     finally:
-        del _SingleLevelFunction.apply
+        del single.apply
 
 
 # A short test ---------------------------------------------------------------------------------------------------------

@@ -107,12 +107,13 @@ def measured(python: Path, script: Path, name: str, times: int, runs: int) -> Co
             return ran.stdout.splitlines()[-1]
 
         plain, watched = run(False, "--hash"), run(True, "--hash")
-        calls = sum(call.count for call in results.read(folder / "calls")[0])
+        calls = sum(call.count + call.others for call in results.read(folder / "calls")[0])
         seconds = {False: [], True: []}
         for number in range(2 * runs):
             run(number % 2 == 1)
     number = int(plain.partition(" ")[0])
-    return Cost(name, number, plain == watched, calls, *(statistics.median(seconds[one]) for one in (False, True)))
+    unwatched, slowed = (statistics.median(seconds[one]) for one in (False, True))
+    return Cost(name, number, plain == watched, calls, unwatched, slowed)
 
 
 def children_cpu() -> float:

@@ -138,7 +138,17 @@ def compared(name: str, python: Path, source: Path, words: Sequence[str], runs: 
     with tempfile.TemporaryDirectory() as place:
         report, calls = Path(place) / "report.xml", Path(place) / "calls"
         calls.mkdir()
-        command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", f"--junitxml={report}"]
+        command: list[str | Path] = [
+            python,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-o",
+            "addopts=",
+            f"--junitxml={report}",
+        ]
         for number in range(2 * runs):
             watched = number % 2 == 1
             env = QUIET | {"PYTHONHASHSEED": "0"} | (folders.environment(calls) if watched else {})
@@ -149,7 +159,7 @@ def compared(name: str, python: Path, source: Path, words: Sequence[str], runs: 
                 raise RuntimeError(f"{name}: pytest ended with {ran.status}: {last_words(ran.output)}")
             found[watched].append(outcomes(report))
         seen, notes = results.read(calls)
-    plain, watched = (list(map(statistics.median, zip(*seconds[one], strict=True))) for one in (False, True))
+    plain, slowed = (list(map(statistics.median, zip(*seconds[one], strict=True))) for one in (False, True))
     first = found[False][0]
     if any(one != first for one in found[False]):
         raise RuntimeError(f"{name}: the outcomes of its tests differ from run to run without watching")
@@ -157,11 +167,11 @@ def compared(name: str, python: Path, source: Path, words: Sequence[str], runs: 
         name,
         len(first),
         not notes and all(one == first for one in found[True]),
-        sum(one.count for one in seen) // runs,
+        sum(one.count + one.others for one in seen) // runs,
         plain[0],
-        watched[0],
+        slowed[0],
         len({one.rule for one in seen}),
-        (plain[1], watched[1]),
+        (plain[1], slowed[1]),
         "outcomes",
     )
 

@@ -11,7 +11,7 @@ try:
     quad(lambda x, a: torch.sin(a * x), 0.0, one, params=(a,)).sum().backward()
 except RuntimeError as error:
     print(error)
-    quad(lambda x, a: torch.sin(a * x), 0 * one, one, params=(a,)).sum().backward()
-    print("with a tensor:", a.grad.item(), "exact: 0.440397")
+    (found,) = torch.autograd.grad(quad(lambda x, a: torch.sin(a * x), 0 * one, one, params=(a,)).sum(), a)
+    print("with a tensor:", found.item(), "exact: 0.440397")
     sys.exit("not a Variable" not in str(error))
 sys.exit(1)
