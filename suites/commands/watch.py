@@ -37,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = "add pairs of the rules that were called to this file, for gradgate verify and the gate; it changes none"
     parser.add_argument("--write", type=Path, metavar="FILE", help=add)
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write JUnit XML here: one case for each rule")
+    arguments.add(parser, "--report", help="write index.html, rules.json, junit.xml and failures.sarif here")
 
 
 def main(chosen: argparse.Namespace) -> int:
@@ -58,6 +59,8 @@ def main(chosen: argparse.Namespace) -> int:
         need_own(chosen.json, "rules")
     if chosen.junit:
         need_own(chosen.junit)
+    if chosen.report:
+        _need_report(chosen.report)
     folder = folders.fresh()
     ended = _run(words, folder)
     status = conclude(
@@ -69,11 +72,25 @@ def main(chosen: argparse.Namespace) -> int:
         json_file=chosen.json,
         junit_file=chosen.junit,
         pairs_file=chosen.write,
+        report=chosen.report,
         fresh=chosen.fresh,
     )
     if ended:
         watch_table.note(f"the command itself ended with exit status {ended}")
     return status or (2 if ended else 0)
+
+
+def _need_report(folder: Path) -> None:
+    """Check that a report can be written into a folder, before anything long is run.
+
+    Raises:
+        UsageError: a package of the extra `report` is missing, or somebody else's file is there.
+    """
+    arguments.need_report()
+    from gradgate.suites.report.watched import FILES
+
+    for name, lists in FILES.items():
+        need_own(folder / name, lists)
 
 
 _FOLDERS: list[Path] = []
@@ -121,6 +138,7 @@ def conclude(
     json_file: Path | None = None,
     junit_file: Path | None = None,
     pairs_file: Path | None = None,
+    report: Path | None = None,
     fresh: bool = False,
 ) -> int:
     """Judge what a folder holds, show and write the results; returns the exit status of `main`."""
@@ -154,13 +172,17 @@ def conclude(
     watch_table.show(judged, notes, here, folder)
     if kept.count:
         watch_table.note(f"{kept.count} verdicts reused: what they depend on is unchanged; --fresh judges all again")
+    document = results.document(judged, notes, here, fingerprint())
     if json_file:
-        text = json.dumps(results.document(judged, notes, here, fingerprint()), indent=1)
-        write_atomically(json_file, text + "\n")
+        write_atomically(json_file, json.dumps(document, indent=1) + "\n")
     if junit_file:
         write_atomically(junit_file, junit.render(judged, here))
     if pairs_file:
         _write_pairs(folder, judged, pairs_file)
+    if report:
+        from gradgate.suites.report import watched
+
+        watch_table.note(f"report: {watched.write(judged, document, here, report)}")
     if os.environ.get("GITHUB_ACTIONS") == "true":
         watch_table.annotate(judged, here)
     return results.exit_status(judged) if judged else 2

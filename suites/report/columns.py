@@ -118,3 +118,13 @@ MUTANTS = {
     "found by the others": "other tools that report it",
 }
 """Every mutant."""
+WATCHED = {
+    "rule": "the handwritten derivative; the name leads to what there is to say of it",
+    "at": "file and line of its backward pass",
+    "verdict": "what became of it",
+    "calls": "how often the command called it with a gradient",
+    "seen": "its distinct calls: dtypes, shapes and options; traced means that no values were known",
+    "decisions both ways": COVERED["decisions both ways"],
+    "bytes kept": "between the forward and the backward pass, at the judged call; plain: without the rule",
+}
+"""The rules of ``gradgate watch``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -20,13 +21,30 @@ def render(report: Report) -> str:
     groups = report.failures
     names = sorted({rows[0].verdict.task.claim for rows in groups})
     statements = {rows[0].verdict.task.claim: rows[0].verdict.task.statement for rows in groups}
+    return log({name: statements[name] for name in names}, [_result(rows, names) for rows in groups])
+
+
+def log(statements: Mapping[str, str], results: Sequence[Mapping[str, Any]]) -> str:
+    """The text of a log.
+
+    Args:
+        statements: name of a claim -> its statement.
+        results: each names a claim of these.
+    """
     driver = {
         "name": "gradgate",
         "version": _version(),
-        "rules": [{"id": name, "shortDescription": {"text": statements[name] or name}} for name in names],
+        "rules": [{"id": name, "shortDescription": {"text": said or name}} for name, said in statements.items()],
     }
-    run = {"tool": {"driver": driver}, "results": [_result(rows, names) for rows in groups]}
+    run = {"tool": {"driver": driver}, "results": list(results)}
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1) + "\n"
+
+
+def location(file: str, line: int = 0) -> dict[str, Any]:
+    """A place in a file; line 0: the file itself."""
+    physical: dict[str, Any] = {"artifactLocation": {"uri": file}}
+    physical |= {"region": {"startLine": line}} if line else {}
+    return {"physicalLocation": physical}
 
 
 def _result(rows: list[Row], names: list[str]) -> dict[str, Any]:
@@ -42,9 +60,7 @@ def _result(rows: list[Row], names: list[str]) -> dict[str, Any]:
     }
     file, line = place(verdict)
     if file:
-        physical: dict[str, Any] = {"artifactLocation": {"uri": file}}
-        physical |= {"region": {"startLine": line}} if line else {}
-        result["locations"] = [{"physicalLocation": physical}]
+        result["locations"] = [location(file, line)]
     return result
 
 

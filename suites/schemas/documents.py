@@ -627,6 +627,13 @@ class SeenCall(msgspec.Struct):
     verdicts: list[Verdict]
 
 
+class KeptBytes(msgspec.Struct):
+    """What is kept between the forward and the backward pass."""
+
+    rule: Count
+    plain: Annotated[Count, Meta(description="what is kept without the rule")]
+
+
 class WatchedRule(msgspec.Struct):
     """A handwritten derivative that a command called."""
 
@@ -652,8 +659,9 @@ class WatchedRule(msgspec.Struct):
     likeness: Annotated[str, Meta(description="how its gradient relates to the right one, if in a simple way")]
     test: Annotated[str, Meta(description="a short test without gradgate that fails")]
     warnings: list[str]
+    kept_bytes: Annotated[KeptBytes | None, Meta(description="null if they cannot be counted")]
     calls: Count
-    more: Annotated[Count, Meta(description="distinct calls that were seen and not judged")]
+    more: Annotated[Count, Meta(description="distinct calls that were recorded and not judged")]
     seen: list[SeenCall]
 
 

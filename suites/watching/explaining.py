@@ -1,4 +1,4 @@
-"""How a wrong gradient relates to the right one, and a short test that fails; in a process of its own.
+"""What a rule keeps, how a wrong gradient relates to the right one, and a short test; in a process of its own.
 
 The right gradient is found by central differences of the forward pass in float64. That is good enough to recognise a
 multiple of it. It judges nothing.
@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -111,6 +111,48 @@ def _gradients(pair: replay.SeenPair, spec: Any) -> tuple[Leaves, Leaves]:
                 slope[place] = (ends[0] - ends[1]) / (2 * STEP)
             right[path] = slope
     return own, right
+
+
+# Bytes that are kept --------------------------------------------------------------------------------------------------
+
+
+def kept_bytes(pair: replay.SeenPair, spec: Any) -> dict[str, int]:
+    """The bytes that the rule keeps for its backward pass, and those that are kept without it.
+
+    Args:
+        pair: the pair of a call.
+        spec: any of its problems.
+
+    Raises:
+        Exception: of any kind: these bytes cannot be counted.
+    """
+    ours = pair.residual_bytes(spec, {}, "function")
+    with _rules_left_out() if pair.against_itself else contextlib.nullcontext():
+        return {"rule": ours, "plain": pair.residual_bytes(spec, {}, "reference")}
+
+
+@contextlib.contextmanager
+def _rules_left_out() -> Iterator[None]:
+    """A scope in which autograd differentiates the forward pass of every `torch.autograd.Function`."""
+    from torch.autograd import function
+
+    single: Any = function._SingleLevelFunction
+
+    class Context:
+        """What a forward pass gets in place of autograd's context."""
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *_: None
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        separate = cls.setup_context is not function.Function.setup_context
+        return cls.forward(*args, **kwargs) if separate else cls.forward(Context(), *args, **kwargs)
+
+    single.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        del single.apply
 
 
 # A short test ---------------------------------------------------------------------------------------------------------
@@ -221,23 +263,26 @@ def smallest(arrays: Leaves, fails: Callable[[Leaves], bool]) -> Leaves:
 def main() -> None:
     """Print what is known of each line of standard input.
 
-    A line is a list of the file of a call, the Spec of the problem that is refuted or null, and whether differences
-    judge the gradient.
+    A line is a list of the file of a call, whether its rule is wrong, the Spec of the problem that is refuted or null,
+    and whether differences judge the gradient.
     """
     for line in sys.stdin:
-        place, fields, differs = json.loads(line)
+        place, wrong, fields, differs = json.loads(line)
         answer: dict[str, Any] = {"likeness": "", "test": ""}
         with contextlib.suppress(Exception):  # what fails here only explains
             call = replay.Recorded.read(place)
             pair = call.pair()
             pair.lowered  # registers the class of its problems  # noqa: B018
             spec = pair.spec.from_json(json.dumps(fields or {}))
+            with contextlib.suppress(Exception):
+                answer["kept_bytes"] = kept_bytes(pair, spec)
             if differs:
                 answer |= dataclasses.asdict(differences.judged(pair, spec))
-            with contextlib.suppress(Exception):
-                answer["likeness"] = likeness(pair, spec)
-            with precision(pair.where, "float64"):
-                answer["test"] = short_test(pair, spec, call)
+            if wrong or differs:
+                with contextlib.suppress(Exception):
+                    answer["likeness"] = likeness(pair, spec)
+                with precision(pair.where, "float64"):
+                    answer["test"] = short_test(pair, spec, call)
         print(json.dumps(answer), flush=True)
 
 

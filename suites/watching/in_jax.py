@@ -15,7 +15,7 @@ import inspect
 import sys
 import types
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gradgate.suites.watching.portable import CAPTURED, Batched, Implicit, Rematerialised, captured
@@ -94,16 +94,27 @@ def _look(recorder: Recorder, kind: str, rule: Any, args: tuple[Any, ...], kwarg
     rest = tuple(None if i in fixed else a for i, a in enumerate(args))
     flat, tree = jax.tree.flatten((rest, kwargs))
     leaves = [_Leaf(one) for one in flat]
-    if not any(leaf.is_floating for leaf in leaves):
+    if not any(leaf.is_floating for leaf in leaves) or _initialises(rule.fun, args):
         return
     key = tuple(map(option, fixed.values())), str(tree), tuple(leaf.mark for leaf in leaves)
-    recorder.saw(known, key, lambda: _call(Batched(rule) if kind == "custom_vmap" else rule, fixed, leaves, tree))
+    made = Batched(rule) if kind == "custom_vmap" else rule
+    recorder.saw(known, key, lambda: _whole_call(made, fixed, rest, kwargs, _tracers(made)))
+
+
+def _initialises(fun: Any, args: Sequence[Any]) -> bool:
+    """Whether flax calls a function to draw the parameters of a module, of which it then gets none."""
+    import jax
+
+    module = getattr(fun, "__globals__", {}).get("__name__")  # where it is written, whatever it wraps
+    return module == "flax.core.lift" and not jax.tree.leaves(args[0])
 
 
 def _look_checkpoint(recorder: Recorder, frame: Mapping[str, Any]) -> None:
     """Record a call of a function with `jax.checkpoint`, whose variables are given."""
     args, static = frame["args"], tuple(place % len(frame["args"]) for place in frame["static_argnums"])
     made = Rematerialised(frame["fun"], frame["policy"], static)
+    if _initialises(made.fun, args):
+        return
     _look_functions(recorder, "checkpoint", made, (made.fun,), args, frame["kwargs"], static)
 
 
@@ -136,7 +147,7 @@ def _look_functions(
     fun = next(filter(_is_written, functions), None)
     if fun is None:
         return
-    rule = Rule("jax", kind, _name(fun, kind), *location(_inside(fun)))
+    rule = Rule("jax", kind, _name(_inside(fun), kind), *location(_inside(fun)))
     fixed = {place: args[place] for place in static}
     rest = tuple(None if place in fixed else one for place, one in enumerate(args))
     flat, tree = jax.tree.flatten((rest, dict(kwargs)))
@@ -146,14 +157,23 @@ def _look_functions(
         return
     key = tuple(map(option, fixed.values())), str(tree), tuple(leaf.mark for leaf in leaves)
 
-    def call() -> Call:
-        keywords = {**kwargs, **({CAPTURED: held()} if held() else {})}
-        every, whole = jax.tree.flatten((rest, keywords))
-        found = _call(made, fixed, [_Leaf(one) for one in every], whole)
-        originals = tuple(zip(held(), found.keywords.get(CAPTURED, ()), strict=False))
-        return dataclasses.replace(found, originals=originals, unreachable=found.unreachable or _unsolved(made, found))
+    recorder.saw(rule, key, lambda: _whole_call(made, fixed, rest, kwargs, held()))
 
-    recorder.saw(rule, key, call)
+
+def _whole_call(
+    made: Any, fixed: dict[int, Any], rest: tuple[Any, ...], kwargs: Mapping[str, Any], held: list[Any]
+) -> Call:
+    """The copy of a call whose functions hold tracers."""
+    import jax
+
+    keywords = {**kwargs, **({CAPTURED: held} if held else {})}
+    every, whole = jax.tree.flatten((rest, keywords))
+    found = _call(made, fixed, [_Leaf(one) for one in every], whole)
+    if held and type(made).__name__ in KINDS:  # of what a rule captures it gives no gradient
+        copies = [dataclasses.replace(one, differentiated=False) for one in found.keywords.get(CAPTURED, ())]
+        found = dataclasses.replace(found, keywords={**found.keywords, CAPTURED: copies})
+    originals = tuple(zip(held, found.keywords.get(CAPTURED, ()), strict=False))
+    return dataclasses.replace(found, originals=originals, unreachable=found.unreachable or _unsolved(made, found))
 
 
 def _tracers(made: Any) -> list[Any]:
@@ -198,20 +218,30 @@ def _name(fun: Any, otherwise: str) -> str:
 
 def _inside(function: Any) -> Any:
     """The function that `jax.custom_gradient` or a wrapper of `WRAPPERS` was given; any other function itself."""
-    package = _package(function)
     if getattr(function, "__qualname__", "").startswith("custom_gradient.<locals>."):
         return inspect.getclosurevars(function).nonlocals.get("fun", function)
-    if package not in WRAPPERS:
-        return function
-    cells = getattr(function, "__closure__", None) or ()
-    # a wrapper captures the function, or the object of its own that holds it
-    held = {cell.cell_contents: None for cell in cells if isinstance(cell.cell_contents, types.FunctionType)}
-    by_name = {name: one for cell in cells for name, one in vars_of(cell.cell_contents).items()}
+    package = _package(function) if isinstance(function, types.FunctionType) else _package(type(function))
+    return next(_given(function, package, DEEP), function) if package in WRAPPERS else function
+
+
+DEEP = 4
+"""How many functions of a wrapper may be around that of its user."""
+
+
+def _given(function: Any, package: str, deep: int) -> Iterator[Any]:
+    """The functions of a user that a function or an object of a wrapper holds, from the outside to the inside."""
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
     last = "fn_bwd" if "bwd" in getattr(function, "__name__", "") else "fn"
-    for one in (*held, by_name.get(last)):
-        if isinstance(one, types.FunctionType) and _package(one) != package:
-            return one
-    return function
+    # a wrapper captures the function, or the object of its own that holds it
+    named = {name: one for holder in (function, *cells) for name, one in vars_of(holder).items()}
+    parts = [
+        one for part in cells for one in ((part.func, *part.args) if isinstance(part, functools.partial) else [part])
+    ]
+    held = [one for one in (*parts, named.get(last), *named.values()) if isinstance(one, types.FunctionType)]
+    yield from (one for one in held if _package(one) != package and location(one)[0])
+    if deep:
+        for one in held:
+            yield from _given(one, package, deep - 1)
 
 
 def vars_of(value: Any) -> dict[str, Any]:

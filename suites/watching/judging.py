@@ -117,12 +117,13 @@ def judge(
             {call.stem: verdicts[call.stem] for call in seen if call.stem in verdicts},
             {call.stem: reasons[call.stem] for call in seen if call.stem in reasons},
             len(seen[MOST_JUDGED:]),
+            sum(call.others for call in seen) + sum(call.count for call in seen[MOST_JUDGED:]),
             acknowledged.get(rule.name, ""),
         )
         for rule, seen in rules.items()
     ]
-    wrong = [one for one in found if one.state in ("refuted", "elsewhere") or one.needs_differences]
-    explained = dict(zip(map(id, wrong), _explained(folder, wrong, seconds), strict=False))
+    loaded = sorted((one for one in found if one.verdicts), key=lambda one: not one.is_wrong)
+    explained = dict(zip(map(id, loaded), _explained(folder, loaded, seconds), strict=False))
     return [dataclasses.replace(one, explained=explained.get(id(one), one.explained)) for one in found]
 
 
@@ -147,12 +148,18 @@ def _applies(call: Seen, task: Task) -> bool:
     return not (call.rule.kind in ("custom_vjp", *IMPLICIT) and task.claim == "forward_mode")
 
 
-def _explained(folder: Path, wrong: list[Judged], seconds: float) -> list[Explained]:
+def _explained(folder: Path, judged: list[Judged], seconds: float) -> list[Explained]:
     """`explaining` in a process of its own, because it runs the rules; the first ones, if that process fails."""
-    if not wrong:
+    if not judged:
         return []
     asked = [
-        [str(folder / f"{one.worst.stem}.py"), one.finding and one.finding.spec, one.needs_differences] for one in wrong
+        (
+            str(folder / f"{one.worst.stem}.py"),
+            one.is_wrong,
+            one.finding and one.finding.spec,
+            one.needs_differences,
+        )
+        for one in judged
     ]
     lines = "".join(json.dumps(line) + "\n" for line in asked)
     with tempfile.TemporaryFile("w+") as answers, contextlib.suppress(subprocess.SubprocessError):
@@ -167,7 +174,7 @@ def _explained(folder: Path, wrong: list[Judged], seconds: float) -> list[Explai
                 text=True,
                 env=env,
                 check=False,
-                timeout=seconds * (1 + len(wrong)),
+                timeout=seconds * (1 + len(judged)),
             )
         finally:
             answers.seek(0)

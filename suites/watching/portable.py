@@ -7,6 +7,7 @@ imports in its own way. What cannot be stored is not judged, and the table says 
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import functools
 import importlib
@@ -16,6 +17,8 @@ import operator
 import os
 import pickle
 import sys
+import types
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -29,6 +32,8 @@ PARAMETERS = "parameters of the module"
 """The keyword under which a call holds the parameters of a checkpointed module."""
 CAPTURED = "captured"
 """The keyword under which a call holds the arrays that its functions capture."""
+MOST_BYTES = 2**26
+"""Most bytes of a call that are stored: a program waits for them."""
 APART = 1e-3
 """Largest distance of a solver's answer from the solution, relative to its size."""
 
@@ -54,6 +59,20 @@ class Operator:
         importlib.import_module(self.module)
         space, _, short = self.name.partition("::")
         return getattr(getattr(getattr(torch.ops, space), short), self.overload or "default")
+
+
+TAG = "ctxtag"
+"""The attribute of a rule of flax.nnx that names the call of the program within which it runs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Held:
+    """What takes the place of a weak reference to an object."""
+
+    value: Any
+
+    def __call__(self) -> Any:
+        return self.value
 
 
 class Wrapped:
@@ -103,6 +122,18 @@ class Checkpointed(Wrapped):
         return self.fun(*arguments, **self.given(keywords))
 
 
+def _anywhere(function: Any) -> Any:
+    """A function of haiku, which runs within `haiku.transform` alone, as one that runs anywhere; any other as it is."""
+    if getattr(function, "__globals__", {}).get("__name__") != "haiku._src.stateful":
+        return function
+    transform = importlib.import_module("haiku").transform_with_state
+
+    def called(*arguments: Any, **keywords: Any) -> Any:
+        return transform(lambda: function(*arguments, **keywords)).apply({}, {}, None)[0]
+
+    return called
+
+
 @dataclasses.dataclass(frozen=True)
 class Rematerialised(Wrapped):
     """A function that `jax.checkpoint` runs again in the backward pass. Without that, it is its own reference.
@@ -121,12 +152,12 @@ class Rematerialised(Wrapped):
         """The outputs, with a checkpoint."""
         import jax
 
-        made = jax.checkpoint(self.fun, policy=self.policy, static_argnums=self.static)
+        made = jax.checkpoint(_anywhere(self.fun), policy=self.policy, static_argnums=self.static)
         return made(*arguments, **self.given(keywords))
 
     def plain(self, fixed: Any, arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         """The outputs, without a checkpoint."""
-        return self.fun(*arguments, **self.given(keywords))
+        return _anywhere(self.fun)(*arguments, **self.given(keywords))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -328,6 +359,15 @@ def captured(rule: Any, is_one: Callable[[Any], bool]) -> list[Any]:
     return list(found.values())
 
 
+class _Buffer(io.BytesIO):
+    """Bytes in memory, of which there are at most `MOST_BYTES`: a function may hold a whole model."""
+
+    def write(self, data: Any) -> int:
+        if self.tell() + memoryview(data).nbytes > MOST_BYTES:
+            raise ValueError(f"what it holds is larger than {MOST_BYTES:,} bytes")
+        return super().write(data)
+
+
 def _stored(rule: Any, rest: tuple[Any, ...], place: Callable[[Any], int | None]) -> bytes:
     """The bytes of a rule and of what belongs to it; `place` gives what stands for a value that is not stored."""
     import cloudpickle
@@ -341,13 +381,26 @@ def _stored(rule: Any, rest: tuple[Any, ...], place: Callable[[Any], int | None]
                 return _reduced(value)
             if isinstance(value, type) and hasattr(value, "_backward_cls") and not is_named(value):
                 return _class_reduced(value)
-            return super().reducer_override(value)
+            if isinstance(value, types.CellType):
+                return types.CellType, (), _contents(value), None, None, _cell_filled
+            if isinstance(value, weakref.ref):  # whoever reads this has nothing that would hold the object
+                return _Held, (value(),)
+            if isinstance(value, (weakref.WeakValueDictionary, weakref.WeakKeyDictionary)):
+                return dict, (dict(value),)
+            if TAG in getattr(value, "__dict__", ()) and type(value).__module__.startswith("flax."):
+                return copyreg.__newobj__, (type(value),), {**vars(value), TAG: None}  # type: ignore[attr-defined]
+            found = super().reducer_override(value)
+            if isinstance(value, types.FunctionType) and value.__closure__ and isinstance(found, tuple):
+                # cloudpickle gives each function cells of its own; a forward and a backward pass may share some
+                made, (*given, _), (attributes, parts), *rest = found
+                found = made, (*given, value.__closure__), (attributes, {**parts, "__closure__": None}), *rest
+            return found
 
     strange = [module for module in _modules(rule) if not importable(module)]
     for module in strange:
         cloudpickle.register_pickle_by_value(sys.modules[module])
     try:
-        buffer = io.BytesIO()
+        buffer = _Buffer()
         Pickler(buffer).dump((rule, *rest))
         return buffer.getvalue()
     finally:
@@ -371,6 +424,19 @@ def loads(data: bytes, arrays: Callable[[int], Any] | None = None) -> Loaded:
 
     rule, arguments, keywords, copies = Unpickler(io.BytesIO(data)).load()
     return Loaded(rule, arguments, keywords, copies, frozenset(held))
+
+
+def _contents(cell: types.CellType) -> tuple[Any, ...]:
+    """What a cell holds; nothing if it is empty."""
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return ()
+
+
+def _cell_filled(cell: types.CellType, values: tuple[Any, ...]) -> None:
+    for value in values:
+        cell.cell_contents = value
 
 
 def _modules(rule: Any) -> list[str]:

@@ -44,6 +44,8 @@ ENTRANCES = {
 """The module of a framework that has entry points -> the function that wraps them, once that module is imported."""
 MOST_CALLS = 6
 """Distinct calls of one rule that are written; the others are only counted."""
+BEYOND = "beyond "
+"""Begins the names under which the other calls of a rule are counted."""
 MOST_NUMBERS = 2**20
 """A call whose arrays have more numbers is only counted: it would be neither cheap to copy nor possible to judge."""
 
@@ -98,7 +100,8 @@ class Recorder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.counts: dict[str, int] = {}
-        self.written: dict[Rule, int] = {}
+        self.known: dict[Rule, int] = {}
+        self.beyond: dict[Rule, str] = {}
         self.failed: dict[str, str] = {}
         self._names: dict[Any, str] = {}
         self._lock = threading.Lock()
@@ -136,19 +139,32 @@ class Recorder:
         name = self._names.get((rule, key))
         if name is None:
             with self._lock:
-                digest = hashlib.sha256(repr((rule.name, rule.file, rule.line, key)).encode()).hexdigest()[:12]
-                name = self._names[rule, key] = f"{rule.title}_{digest}"
-                if self.written.get(rule, 0) < MOST_CALLS and not (self.folder / f"{name}.json").exists():
-                    self.written[rule] = self.written.get(rule, 0) + 1
-                    self._write(rule, name, write())
+                name = self._name(rule, key, write)
         count = self.counts[name] = self.counts.get(name, 0) + 1
         if count & (count - 1) == 0:  # the last numbers of a process that is killed are lost, and most are not
             self.flush()
 
+    def _name(self, rule: Rule, key: Any, write: Callable[[], Call]) -> str:
+        """The name of a call's files, which are written if nobody did; `BEYOND` for what is only counted.
+
+        A program may call a rule with another option each time, so nothing is stored of a call that is only counted.
+        """
+        known = self.known.get(rule, 0)
+        if known == MOST_CALLS:
+            return self.beyond.setdefault(rule, f"{BEYOND}{len(self.beyond)}")
+        digest = hashlib.sha256(repr((rule.name, rule.file, rule.line, key)).encode()).hexdigest()[:12]
+        name = self._names[rule, key] = f"{rule.title}_{digest}"
+        self.known[rule] = known + 1
+        if not (self.folder / f"{name}.json").exists():
+            self._write(rule, name, write())
+        return name
+
     def flush(self) -> None:
         """Write the numbers of calls."""
         with contextlib.suppress(OSError):
-            document = {"counts": self.counts, "failed": self.failed}
+            beyond = [[dataclasses.asdict(rule), self.counts.get(name, 0)] for rule, name in [*self.beyond.items()]]
+            counts = {name: count for name, count in [*self.counts.items()] if not name.startswith(BEYOND)}
+            document = {"counts": counts, "beyond": beyond, "failed": self.failed}
             draft = self.folder / f".counts-{os.getpid()}"
             draft.write_text(json.dumps(document), encoding="utf-8")
             draft.replace(self.folder / f"counts-{os.getpid()}.json")

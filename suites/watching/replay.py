@@ -35,6 +35,12 @@ BETWEEN = "between"
 """The regime of a call whose values are not known, with numbers between 0 and 1, where most functions are defined."""
 CALLED = ("autograd.Function", "custom_vjp", "custom_jvp")
 """Kinds of rules that a program calls by their names."""
+VARIABLES = {
+    ("flax.core.lift", "custom_vjp.<locals>.inner.<locals>.f"): 0,
+    ("flax.nnx.transforms.autodiff", "CustomVjpFnWrapper"): 1,
+    ("flax.nnx.transforms.autodiff", "SimpleCustomVjpFn"): 0,
+}
+"""The functions of flax that return variables, whose gradients rules leave out, beside outputs -> where these are."""
 FEW = 0.5
 """Standard deviation, relative to its size, of what takes the place of a number that is the same everywhere."""
 
@@ -234,7 +240,8 @@ def _function(call: Recorded, plain: bool = False) -> Callable[..., Any]:
         rule, flat = call.again(given) if call.again else (call.rule, call.flat)
         arguments, keywords = call.put({**flat, **given})
         if not plain:
-            return _called(call.kind, rule)(*arguments, **keywords)
+            own = keywords if isinstance(rule, portable.Wrapped) else portable.Wrapped.given(keywords)
+            return _called(call.kind, rule)(*arguments, **own)
         fixed = rule
         if call.again and call.framework == "jax":
             fixed, _ = call.again({path: jax.lax.stop_gradient(array) for path, array in given.items()})
@@ -249,6 +256,11 @@ def _called(kind: str, rule: Any) -> Callable[..., Any]:
     """What a program calls."""
     if kind == "autograd.Function":
         return rule.apply
+    fun = getattr(rule, "fun", None)
+    place = VARIABLES.get((getattr(fun, "__module__", ""), getattr(fun, "__qualname__", "")))
+    place = VARIABLES.get((type(fun).__module__, type(fun).__qualname__), place)
+    if place is not None:
+        return lambda *arguments, **keywords: rule(*arguments, **keywords)[place]
     return _applied(rule) if kind == "torch.library" else rule
 
 

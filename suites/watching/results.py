@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ CLAIMS = (
 """Claims whose refutation refutes the rule."""
 HAZARDS = ("autograd",)
 """Claims about uses that the program may not make, such as a second derivative. A refutation is shown as a warning."""
+AGAIN = "forward over reverse: "
+"""Begins what the claim on forward mode says of a second derivative."""
 MOST_JUDGED = 6
 """Distinct calls of one rule that are judged: those with values first."""
 COARSE, FINE = 1e-3, 1e-15
@@ -78,6 +80,7 @@ class Seen:
         traced: whether it was recorded without values.
         test: the test that made it, if pytest ran one.
         count: how many times such a call was made.
+        others: how many further calls of the rule were only counted; of its first distinct call.
     """
 
     stem: str
@@ -86,6 +89,7 @@ class Seen:
     traced: bool
     test: str = ""
     count: int = 0
+    others: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ class Explained:
             float64; None if these were not asked, or are not sharp enough.
         away: how far it is from them, relative to the gradient.
         sharp: how sharp they are, in the same unit.
+        kept_bytes: what the ``rule`` keeps between its passes, and what is kept without it, ``plain``; None if that is
+            not known.
     """
 
     likeness: str = ""
@@ -106,6 +112,7 @@ class Explained:
     agrees: bool | None = None
     away: float = 0.0
     sharp: float = 0.0
+    kept_bytes: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,8 @@ class Judged:
     Attributes:
         verdicts: stem of a call -> verdicts on it.
         reasons: stem of a call -> why it could not be judged.
-        more: number of distinct calls that were seen and not judged.
+        more: number of distinct calls that were recorded and not judged.
+        others: how many times the rule was called in these and other ways.
         acknowledged: the reason that the settings give for a rule that differs; "" if they give none.
     """
 
@@ -124,13 +132,19 @@ class Judged:
     verdicts: Mapping[str, Sequence[Verdict]]
     reasons: Mapping[str, str]
     more: int = 0
+    others: int = 0
     acknowledged: str = ""
     explained: Explained = field(default_factory=Explained)
 
     @property
     def count(self) -> int:
         """How many times the rule was called."""
-        return sum(call.count for call in self.calls)
+        return sum(call.count for call in self.calls) + self.others
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether its gradient is wrong somewhere and nothing explains that."""
+        return self.state in ("refuted", "elsewhere")
 
     @property
     def state(self) -> str:
@@ -150,7 +164,7 @@ class Judged:
     def state_of(self, call: Seen) -> str:
         """The state that the verdicts on one call give."""
         rows = self.verdicts.get(call.stem, ())
-        wrong = [one for one in rows if one.verdict == "refuted" and one.task.claim in CLAIMS]
+        wrong = [one for one in rows if one.verdict == "refuted" and not _is_hazard(one)]
         if wrong:
             drawn = all((one.spec or {}).get("regime") == DRAWN for one in wrong)
             return "elsewhere" if drawn else "refuted"
@@ -189,7 +203,7 @@ class Judged:
                 if self.state_of(call) == name
                 for claim in CLAIMS
                 for one in self.verdicts[call.stem]
-                if one.task.claim == claim and one.verdict == "refuted"
+                if one.task.claim == claim and one.verdict == "refuted" and not _is_hazard(one)
             ),
             None,
         )
@@ -229,7 +243,7 @@ class Judged:
     def hazards(self) -> list[str]:
         """Warnings, a sentence each, of a rule whose gradient is right."""
         rows = [one for call in self.calls for one in self.verdicts.get(call.stem, ())]
-        return list(dict.fromkeys(r.reason for r in rows if r.task.claim in HAZARDS and r.verdict == "refuted"))
+        return list(dict.fromkeys(one.reason for one in rows if one.verdict == "refuted" and _is_hazard(one)))
 
     @property
     def needs_differences(self) -> bool:
@@ -247,17 +261,24 @@ class Judged:
         return next(call for call in self.calls if self.finding in self.verdicts[call.stem])
 
 
+def _is_hazard(one: Verdict) -> bool:
+    return one.task.claim not in CLAIMS or one.reason.startswith(AGAIN)
+
+
 def read(folder: Path) -> tuple[list[Seen], list[str]]:
     """The calls that were recorded in a folder, and what failed in recording, a sentence each.
 
     A call without values is left out if one of the same shapes has them.
     """
     counts: dict[str, int] = {}
+    beyond: dict[Rule, int] = {}
     failed: dict[str, None] = {}
     for path in sorted(folder.glob("counts-*.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
         for stem, count in document["counts"].items():
             counts[stem] = counts.get(stem, 0) + count
+        for fields, count in document["beyond"]:
+            beyond[Rule(**fields)] = beyond.get(Rule(**fields), 0) + count
         failed.update(
             dict.fromkeys(f"a call was not recorded: {name}: {why}" for name, why in document["failed"].items())
         )
@@ -267,11 +288,11 @@ def read(folder: Path) -> tuple[list[Seen], list[str]]:
         if "framework" not in call:
             continue
         rule = Rule(**{name: call[name] for name in ("framework", "kind", "name", "file", "line")})
-        seen.append(
-            Seen(path.stem, rule, tuple(call["arguments"]), call["traced"], call["test"], counts.get(path.stem, 1))
-        )
+        arguments, count = tuple(call["arguments"]), counts.get(path.stem, 1)
+        seen.append(Seen(path.stem, rule, arguments, call["traced"], call["test"], count))
     known = {(call.rule, call.arguments) for call in seen if not call.traced}
-    return [call for call in seen if not call.traced or (call.rule, call.arguments) not in known], list(failed)
+    seen = [call for call in seen if not call.traced or (call.rule, call.arguments) not in known]
+    return [replace(call, others=beyond.pop(call.rule, 0)) for call in seen], list(failed)
 
 
 def was_watched(folder: Path) -> bool:
@@ -323,6 +344,7 @@ def document(
                 "likeness": one.explained.likeness,
                 "test": one.explained.test,
                 "warnings": one.hazards,
+                "kept_bytes": one.explained.kept_bytes,
                 "calls": one.count,
                 "more": one.more,
                 "seen": [

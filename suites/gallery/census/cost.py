@@ -42,10 +42,13 @@ class Cost:
 
     Attributes:
         name: the package.
-        results: number of results that were hashed.
+        results: number of results that were compared.
         same: whether each has the same bits with watching.
         calls: calls of rules that were recorded.
         plain, watched: CPU seconds, the median of the runs.
+        rules: number of rules that were seen.
+        walls: seconds on the clock with and without watching; of tests.
+        compared: what was compared.
     """
 
     name: str
@@ -54,6 +57,9 @@ class Cost:
     calls: int
     plain: float
     watched: float
+    rules: int = 0
+    walls: tuple[float, float] = (0.0, 0.0)
+    compared: str = "bits"
 
     @property
     def is_small(self) -> bool:
@@ -61,7 +67,7 @@ class Cost:
         return self.watched - self.plain <= max(MOST_SHARE * self.plain, MOST_SECONDS)
 
     def __str__(self) -> str:
-        bits = f"{self.results} results, {'the same' if self.same else 'OTHER'} bits"
+        bits = f"{self.results} results, {'the same' if self.same else 'OTHER'} {self.compared}"
         more = self.watched - self.plain
         cost = f"{self.plain:.1f} s and {more:+.2f} s ({100 * more / self.plain:+.0f}%)"
         return f"{self.name:18} {self.calls:6} calls  {bits:32} {cost}{'' if self.is_small else '  TOO MUCH'}"
@@ -86,7 +92,7 @@ def measured(python: Path, script: Path, name: str, times: int, runs: int) -> Co
             calls.mkdir(exist_ok=True)
             env = (folders.environment(calls) if watched else dict(os.environ)) | QUIET | {"PYTHONSAFEPATH": "1"}
             command = [str(python), "-m", "gradgate.suites.gallery.census.cost", "--run", str(script.resolve())]
-            before = _cpu()
+            before = children_cpu()
             ran = subprocess.run(
                 [*command, "--times", str(times), *words],
                 cwd=folder,
@@ -97,19 +103,21 @@ def measured(python: Path, script: Path, name: str, times: int, runs: int) -> Co
             )
             if ran.returncode:
                 raise RuntimeError(f"{name}: {ran.stderr[-500:]}")
-            seconds[watched].append(_cpu() - before)
+            seconds[watched].append(children_cpu() - before)
             return ran.stdout.splitlines()[-1]
 
         plain, watched = run(False, "--hash"), run(True, "--hash")
-        calls = sum(call.count for call in results.read(folder / "calls")[0])
+        calls = sum(call.count + call.others for call in results.read(folder / "calls")[0])
         seconds = {False: [], True: []}
         for number in range(2 * runs):
             run(number % 2 == 1)
     number = int(plain.partition(" ")[0])
-    return Cost(name, number, plain == watched, calls, *(statistics.median(seconds[one]) for one in (False, True)))
+    unwatched, slowed = (statistics.median(seconds[one]) for one in (False, True))
+    return Cost(name, number, plain == watched, calls, unwatched, slowed)
 
 
-def _cpu() -> float:
+def children_cpu() -> float:
+    """CPU seconds of the processes that this one has started and that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import gradgate.suites.guide
 from gradgate.suites.gallery.census.package import BY_DESIGN, FOLDER, HERE, SCHEMA, Row, counts, is_judged
 
 KEPT = "results.json"
+TESTS = "tests.json"
+"""What watching costs packages' own tests, as `package_tests` measures it."""
 PAGE = Path(gradgate.suites.guide.__file__).parent / "census.md"
 HEADS = ("declared", "called", "judged", "exact", "upheld", "floats", "by design", "refuted")
 HEAD = """# The census: rules of public packages
@@ -23,6 +26,14 @@ those that are judged in sixty digits. *Floats* have a verdict in floats alone, 
 are rules that differ from the derivative of their forward pass on purpose, such as straight-through estimators: the
 script says which and why. That they do what they are designed to do is not judged.
 """
+
+COSTS = """## Their own tests
+
+Tests from the packages' source distributions (`suites/gallery/census/tests.toml` says which), run in turn with watching
+and without. The seconds are CPU seconds, the median of three runs; judging comes afterwards, and is not in them.
+`python -m gradgate.suites.gallery.census.package_tests` runs them again.
+"""
+COST_HEADS = ("tests", "outcomes", "rules", "calls", "seconds", "watched")
 
 
 def keep(found: Sequence[Row]) -> Path:
@@ -64,8 +75,28 @@ def text(rows: Sequence[Row]) -> str:
         name = f"[{row['library']}]({row['home']}) {row['version']}"
         lines.append(f"| {name} | {' | '.join(str(found[head]) for head in HEADS)} |")
     lines.append(f"| **all, each rule once** | {' | '.join(f'**{every[head]}**' for head in HEADS)} |")
-    parts = [HEAD, told, "\n".join(lines) + "\n", *_findings(rows), *_left(rows), *_designs(rows)]
+    parts = [HEAD, told, "\n".join(lines) + "\n", *_costs(), *_findings(rows), *_left(rows), *_designs(rows)]
     return "\n".join(parts)
+
+
+def stored_costs() -> list[dict[str, Any]]:
+    """The rows of `TESTS`; [] if there are none."""
+    path = HERE / TESTS
+    return list(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else []
+
+
+def _costs() -> list[str]:
+    """What watching costs packages' own tests."""
+    found = stored_costs()
+    if not found:
+        return []
+    lines = [COSTS, f"| package | {' | '.join(COST_HEADS)} |", f"|---|{'---:|' * len(COST_HEADS)}"]
+    for row in found:
+        more = row["watched"] - row["plain"]
+        numbers = [row["results"], "the same" if row["same"] else "others", row["rules"], row["calls"]]
+        cells = [*map(str, numbers), f"{row['plain']:.1f}", f"{more:+.1f} ({100 * more / row['plain']:+.0f}%)"]
+        lines.append(f"| {row['name']} | {' | '.join(cells)} |")
+    return ["\n".join(lines) + "\n"]
 
 
 def _findings(rows: Sequence[Row]) -> list[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
+import pytest
 
 from gradgate.suites.watching import portable
 from gradgate.suites.watching.recorder import Array
@@ -37,3 +39,43 @@ def test_an_array_that_a_function_holds_is_given_anew(torch: Any) -> None:
     assert loaded.arrays == [loaded.arguments[1]]
     assert loaded.arguments[0](torch.tensor([1.0])).tolist() == [8.0]
     assert portable.loads(portable.dumps(None, (copy,), {}, [(held, copy)])).held == frozenset()
+
+
+def moved(value: Any) -> Any:
+    """What another process gets of a value."""
+    return portable.loads(portable.dumps(None, (value,), {})).arguments[0]
+
+
+def test_functions_that_share_a_variable_share_it_elsewhere() -> None:
+    seen, missing = 0, None
+
+    def forward() -> None:
+        nonlocal seen
+        seen += 1
+
+    def backward() -> Any:
+        return seen, later() if missing else None
+
+    given, read = moved((forward, backward))
+    given()
+    assert (read()[0], seen) == (1, 0)
+
+    def later() -> None:
+        """Not there when the functions are moved: its cell is empty."""
+
+
+def test_a_weak_reference_moves_with_its_object() -> None:
+    class Owner:
+        name = "owner"
+
+    owner = Owner()
+    reference, values = moved((weakref.ref(owner), weakref.WeakValueDictionary(one=owner)))
+    assert reference().name == values["one"].name == "owner"
+
+
+def test_what_holds_too_much_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = np.zeros(200)
+    portable.dumps(None, (lambda: large,), {})
+    monkeypatch.setattr(portable, "MOST_BYTES", 1000)
+    with pytest.raises(ValueError, match="larger than 1,000 bytes"):
+        portable.dumps(None, (lambda: large,), {})

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gradgate.references.contract import UsageError
-from gradgate.suites.watching import recorder, replay, results
+from gradgate.suites.watching import explaining, recorder, replay, results
 
 
 @pytest.fixture
@@ -84,9 +84,11 @@ def test_calls_differ_by_shape_dtype_and_options_and_at_most_six_are_kept(
         for n in range(20):
             rule.apply(torch.randn(2, requires_grad=True), float(n))
     assert len(found["Rule"]) == recorder.MOST_CALLS
-    counts = json.loads(next(tmp_path.glob("counts-*.json")).read_text())["counts"]
-    assert sum(counts.values()) == 23
-    assert len(counts) == 21
+    document = json.loads(next(tmp_path.glob("counts-*.json")).read_text())
+    assert len(document["counts"]) == recorder.MOST_CALLS  # however many calls a program makes
+    assert [count for _, count in document["beyond"]] == [15]
+    calls, _ = results.read(tmp_path)
+    assert sum(call.count + call.others for call in calls) == 23
     [first] = [call for call, _ in found["Rule"] if call.arguments == ("float32[3]", "1.0")]
     assert first.count == 3
 
@@ -233,3 +235,50 @@ def test_drawn_numbers_are_like_those_that_were_seen() -> None:
     sparse = like(np.where(np.arange(400) % 4, 0.0, rng.standard_normal(400)), rng)
     assert 0.6 < (sparse == 0).mean() < 0.9
     assert np.isfinite(like(np.array([np.nan, 1.0, -2.0]), rng)).all()
+
+
+def wave_in_torch(stores: bool) -> None:
+    """Call sin(exp(x)), whose rule stores exp(x) or computes it again."""
+    import torch
+
+    class wave(torch.autograd.Function):  # noqa: N801
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            y = x.exp()
+            ctx.save_for_backward(y if stores else x)
+            return y.sin()
+
+        @staticmethod
+        def backward(ctx: Any, dy: Any) -> Any:
+            (z,) = ctx.saved_tensors
+            y = z if stores else z.exp()
+            return dy * y.cos() * y
+
+    wave.apply(torch.ones(3, requires_grad=True))
+
+
+def wave_in_jax(stores: bool) -> None:
+    """The same in JAX."""
+    import jax
+    import jax.numpy as jnp
+
+    @jax.custom_vjp
+    def wave(x: Any) -> Any:
+        return jnp.sin(jnp.exp(x))
+
+    def back(z: Any, g: Any) -> Any:
+        y = z if stores else jnp.exp(z)
+        return (g * jnp.cos(y) * y,)
+
+    wave.defvjp(lambda x: (wave(x), jnp.exp(x) if stores else x), back)
+    jax.grad(lambda x: wave(x).sum())(jnp.ones(3))
+
+
+@pytest.mark.parametrize("stores", [False, True])
+def test_bytes_are_counted_with_the_rule_and_without_it(seen: Any, framework: str, stores: bool) -> None:
+    with seen() as found:
+        {"torch": wave_in_torch, "jax": wave_in_jax}[framework](stores)
+    pair = recorded(found["wave"][0]).pair()
+    pair.lowered  # registers the class of its problems  # noqa: B018
+    counted = explaining.kept_bytes(pair, pair.spec())
+    assert counted == {"rule": 24 * stores, "plain": {"torch": 24, "jax": 48}[framework]}

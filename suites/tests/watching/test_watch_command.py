@@ -126,7 +126,8 @@ def test_the_bug_of_the_readme_is_found_in_a_package_whose_tests_pass(
 ) -> None:
     pytest.importorskip("xdist")
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    ran = gradgate("watch", "--json", "rules.json", "--junit", "rules.xml", "pytest", "-n", 2, "-p", "no:cacheprovider")
+    files = ("--json", "rules.json", "--junit", "rules.xml", "--report", "report")
+    ran = gradgate("watch", *files, "pytest", "-n", 2, "-p", "no:cacheprovider")
     assert "7 passed" in ran.out
     assert ran.status == 1
     assert "4 rules: 2 refuted, 1 upheld, 1 acknowledged" in ran.out
@@ -149,6 +150,23 @@ def test_the_bug_of_the_readme_is_found_in_a_package_whose_tests_pass(
     assert {case.get("classname"): [child.tag for child in case] for case in cases} == {
         "mylib.Square": ["failure"], "mylib.Cube": [], "mylib.Reverse": ["system-out"], "mylib.Round": ["failure"],
     }  # fmt: skip
+    for name, same in (("rules.json", "rules.json"), ("junit.xml", "rules.xml")):
+        assert (package / "report" / name).read_text() == (package / same).read_text()
+    [log] = json.loads((package / "report" / "failures.sarif").read_text())["runs"]
+    places = {
+        one["partialFingerprints"]["gradgate/v1"]: one["locations"][0]["physicalLocation"] for one in log["results"]
+    }
+    assert places.keys() == {"mylib:Square", "mylib:Round"}
+    assert places["mylib:Square"] == {"artifactLocation": {"uri": "mylib.py"}, "region": {"startLine": line - 2}}
+    page = (package / "report" / "index.html").read_text()
+    for words in (
+        "mylib:Cube",
+        "4 rules: 2 refuted",
+        "the adversarial branch",
+        "straight-through",
+        "def test_gradient",
+    ):
+        assert words in page
     short = rules["Square"]["test"]
     assert "gradgate" not in short
     assert len([text for text in short.splitlines() if text]) <= 10
@@ -218,6 +236,10 @@ def test_what_cannot_run_or_was_not_seen_is_said(package: Path, gradgate: Callab
     assert (ran.status, "no Python process was watched" in ran.out) == (2, True)
     ran = gradgate("watch", "python", "-c", "raise SystemExit(5)")
     assert (ran.status, "the command itself ended with exit status 5" in ran.err) == (2, True)
+    (package / "rules.json").write_text("{}")
+    ran = gradgate("watch", "--report", ".", "python", "-c", "import no_such_module")
+    assert (ran.status, "gradgate did not write it" in ran.err) == (3, True)
+    assert "no_such_module" not in ran.err
 
 
 PROGRAM = {
@@ -332,6 +354,20 @@ def test_only_an_iteration_is_judged_by_its_differences(leaf: str, error: float,
     drawn = results.Judged(rule, (call,), {"s": [dataclasses.replace(wrong, spec={"regime": "drawn"})]}, {})
     assert drawn.state == "elsewhere"
     assert dataclasses.replace(one, acknowledged="why").state == ("acknowledged" if state == "refuted" else state)
+
+
+@pytest.mark.parametrize(("start", "state"), [("forward over reverse: ", "upheld"), ("", "refuted")])
+def test_a_wrong_second_derivative_is_a_warning(start: str, state: str) -> None:
+    rule = Rule("jax", "custom_jvp", "mylib:square", "/there/mylib.py", 3)
+    said = f"{start}wrong gradient of x (100%)"
+    rows = [
+        Verdict(Task("square", "square", "jax", "gradient_exact"), "upheld", 1, 1e-58),
+        Verdict(Task("square", "square", "jax", "forward_mode"), "refuted", 1, 1.0, leaf="x", reason=said),
+    ]
+    one = results.Judged(rule, (results.Seen("s", rule, (), False),), {"s": rows}, {})
+    assert one.state == state
+    assert one.hazards == ([said] if start else [])
+    assert (one.finding is None) == bool(start)
 
 
 @pytest.mark.parametrize(

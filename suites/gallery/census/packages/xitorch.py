@@ -9,8 +9,12 @@
 # limit = 900
 #
 # [tool.gradgate.by-design]
-# "xitorch.linalg.symeig:symeig_torchfcn" = "the gradient among symmetric matrices: it agrees along these, and the forward pass reads one triangle"
-# "xitorch.optimize.rootfinder:_RootFinder" = "the derivative at the root, not of the iteration that ends near it"
+# "xitorch.linalg.symeig:symeig_torchfcn" = "the gradient among symmetric matrices: along these it agrees with differences to 1e-10, and the forward pass refuses others"
+# "xitorch.optimize.rootfinder:_RootFinder" = "the derivative at the root, to 2e-16, and not of the iteration, which ends 1e-9 away from it"
+#
+# [tool.gradgate.findings."xitorch.integrate.quad:_Quadrature"]
+# cause = "If a limit is a number and no tensor, the backward pass returns a gradient for it, and raises."
+# script = "findings/xitorch_quad_limits.py"
 # ///
 """Solvers, eigenvalues and integrals of xitorch."""
 

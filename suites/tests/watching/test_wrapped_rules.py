@@ -1,0 +1,155 @@
+"""Rules that flax and haiku wrap for their modules are named after what they wrap, and judged like any others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HEAD = """
+import itertools
+
+import jax
+import jax.numpy as jnp
+
+X = jnp.arange(1.0, 5.0)[None]
+DRAWS = itertools.count(1.0)
+
+
+def drawn():
+    return jax.pure_callback(lambda: jnp.float32(next(DRAWS)), jnp.float32(0))
+
+"""
+SCRIPTS = {
+    "flax": """
+import flax.linen as nn
+from flax import nnx
+
+
+class Right(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        def right(module, x):
+            return module(x)
+
+        def forward(module, x):
+            return nn.vjp(right, module, x)
+
+        def backward(pull, g):
+            return pull(g)
+
+        return nn.custom_vjp(right, forward_fn=forward, backward_fn=backward)(nn.Dense(2), x)
+
+
+class Wrong(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        def wrong(module, x):
+            return module(x)
+
+        def forward(module, x):
+            return nn.vjp(wrong, module, x)
+
+        def backward(pull, g):
+            params, dx = pull(g)
+            return jax.tree.map(lambda leaf: 2 * leaf, params), dx
+
+        return nn.custom_vjp(wrong, forward_fn=forward, backward_fn=backward)(nn.Dense(2), x)
+
+
+class Block(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return jnp.tanh(nn.Dense(2)(x))
+
+
+class Moving(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return jnp.tanh(nn.Dense(2)(x)) * drawn()
+
+
+for module in (Right(), Wrong(), nn.remat(Block)(), nn.remat(Moving)()):
+    variables = module.init(jax.random.key(0), X)
+    jax.grad(lambda variables: module.apply(variables, X).sum())(variables)
+
+
+class Pair(nnx.Module):
+    def __init__(self):
+        self.x, self.y = nnx.Param(jnp.array(1.0)), nnx.Param(jnp.array(2.0))
+
+
+def backward(factor):
+    def given(residuals, g):
+        cosine, sine, m = residuals
+        [found] = g[0]
+        found["x"][...] = cosine * g[1] * m.y[...]
+        found["y"][...] = factor * sine * g[1]
+        return (found,)
+
+    return given
+
+
+@nnx.custom_vjp
+def right_pair(m):
+    return jnp.sin(m.x[...]) * m.y[...]
+
+
+@nnx.custom_vjp
+def wrong_pair(m):
+    return jnp.sin(m.x[...]) * m.y[...]
+
+
+for rule, factor in ((right_pair, 1), (wrong_pair, 3)):
+    rule.defvjp(lambda m, rule=rule: (rule(m), (jnp.cos(m.x[...]), jnp.sin(m.x[...]), m)), backward(factor))
+    nnx.grad(rule)(Pair())
+""",
+    "haiku": """
+import haiku as hk
+
+
+def net(x):
+    linear = hk.Linear(3)
+
+    def right(x):
+        return jnp.tanh(linear(x))
+
+    def wrong(x):
+        return jnp.tanh(linear(x)) * drawn()
+
+    return (hk.remat(right)(x) + hk.remat(wrong)(x)).sum()
+
+
+made = hk.transform(net)
+params = made.init(jax.random.key(0), X)
+jax.grad(lambda params: made.apply(params, None, X))(params)
+""",
+}
+STATES = {
+    "flax": {
+        "Right.__call__.<locals>.right": "upheld",
+        "Wrong.__call__.<locals>.wrong": "refuted",
+        "Block.__call__": "upheld",
+        "Moving.__call__": "refuted",
+        "right_pair": "upheld",
+        "wrong_pair": "refuted",
+    },
+    "haiku": {"net.<locals>.right": "upheld", "net.<locals>.wrong": "refuted"},
+}
+
+
+@pytest.mark.parametrize("wrapper", list(SCRIPTS))
+def test_rules_of_modules_are_judged(
+    wrapper: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gradgate: Callable[..., Any], jax: Any
+) -> None:
+    pytest.importorskip(wrapper)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "script.py").write_text(HEAD + SCRIPTS[wrapper])
+    ran = gradgate("watch", "--json", "rules.json", "script.py")
+    document = json.loads((tmp_path / "rules.json").read_text())
+    states = {one["name"].partition(":")[2]: one["state"] for one in document["rules"]}
+    assert states == STATES[wrapper], ran.out
+    assert {one["file"] for one in document["rules"]} == {"script.py"}
