@@ -85,6 +85,16 @@ def recorded(run: Callable[[Watch], Any]) -> list[Step]:
     return steps
 
 
+def made_before(steps: Sequence[Step], result: Any) -> Sequence[Step]:
+    """The steps up to the one that makes a result, in any shape; all of them if none does, or there is no result.
+
+    What is computed afterwards, such as another gradient, says nothing about why this result is wrong.
+    """
+    made = next((step for _, step in _steps("", "", [result])), None)
+    places = [place for place, step in enumerate(steps) if made is not None and step.mark == made.mark]
+    return steps[: places[0] + 1] if places else steps
+
+
 def _steps(operation: str, line: str, values: Sequence[Any]) -> Iterator[tuple[int, Step]]:
     """Those of an operation's results that are finite real balls, each with its place among the results."""
     for place, value in enumerate(values):

@@ -178,8 +178,8 @@ def _remedy(verdict: Verdict) -> str:
     if task.claim == "gradient_exact" and 0 < error <= SMALL:
         bound = 10.0 ** math.ceil(math.log10(error) + 1)
         return f"if it is approximate by design, declare its error: approximates=gradgate.within({bound:.0e})"
-    if task.claim == "outputs" and verdict.error is None:  # of another shape or structure: no digits are lost
-        return ""
+    if verdict.outcome == "error" or (verdict.error is None and verdict.reason.startswith("another function")):
+        return ""  # it raises, or its outputs are of another shape or structure: nothing to declare makes that right
     return REMEDIES.get(task.claim, "")
 
 

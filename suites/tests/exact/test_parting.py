@@ -9,7 +9,7 @@ import pytest
 
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.lines import judges, line_at, path_of, text_of
-from gradgate.suites.exact.parting import Parting, first_apart, mended, recorded
+from gradgate.suites.exact.parting import Parting, first_apart, made_before, mended, recorded
 
 Value = tuple[str, str, list[float]]
 
@@ -93,6 +93,18 @@ def test_else_the_first_value_after_the_last_shared_one_is_named() -> None:
     assert sentence(other) == (
         "the last value both programs have is made at b.py:2, add; the next, at b.py:3, neg, is the method's alone"
     )
+
+
+def test_what_is_made_after_the_wrong_result_is_left_out() -> None:
+    run = program(("mul", "b.py:1", [1.0, 2.0]), ("neg", "b.py:2", [-9.0, 1.0]), ("exp", "b.py:3", [7.0, 11.0]))
+    steps = recorded(run)
+    assert sentence(run).startswith("the last value both programs have is made at b.py:3, exp")
+    found = first_apart(made_before(steps, balls.exact([[-9.0], [1.0]])), PLAIN)
+    assert found is not None
+    assert found.sentence == (
+        "the last value both programs have is made at b.py:1, mul; the next, at b.py:2, neg, is the method's alone"
+    )
+    assert made_before(steps, balls.exact([0.5])) == made_before(steps, None) == steps
 
 
 def test_programs_that_share_no_value_part_nowhere() -> None:
