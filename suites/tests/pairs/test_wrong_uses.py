@@ -163,13 +163,13 @@ def test_other_commands_refuse_a_wrong_declaration_in_one_line_too(
     (folder / "pairs.py").write_text(pair("'ops:one'"))
     loading._file.cache_clear()
     assert cli.main([command, "pairs.py:p"]) == 3
-    (folder / "pairs.py").write_text(f"import nowhere\n{pair()}")
+    (folder / "pairs.py").write_text(f"import numpyy\n{pair()}")
     loading._file.cache_clear()
     assert cli.main([command, "pairs.py:p"]) == 3
     assert capsys.readouterr().err.splitlines() == [
         "gradgate: p: the function one(x) cannot be called as one(x, w), as declared: too many positional arguments",
-        "gradgate: importing pairs.py:p raised ModuleNotFoundError: No module named 'nowhere' · pairs.py:1 in <module>: "
-        "import nowhere",
+        "gradgate: importing pairs.py:p raised ModuleNotFoundError: No module named 'numpyy' · pairs.py:1 in <module>: "
+        "import numpyy",
     ]
 
 
