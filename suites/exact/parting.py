@@ -214,10 +214,9 @@ def first_apart(got: Sequence[Step], plain: Sequence[Step], error: float = 0.0) 
         return None
     last = got[shared[-1]]
     after = got[shared[-1] + 1] if shared[-1] + 1 < len(got) else None
-    sentence = f"the last value both programs have is made {_where(last)}"
     if after is None or after.line == last.line:
-        return Parting(sentence, last.line)
-    return Parting(f"{sentence}; the next, {_where(after)}, is the method's alone", after.line)
+        return Parting(f"the last value both programs have is made {_where(last)}", last.line)
+    return Parting(f"no value is shared from here on: {_where(after)}; the last is made {_where(last)}", after.line)
 
 
 def _near(step: Step, candidates: list[tuple[float, Step]], least: float) -> Step | None:

@@ -90,9 +90,7 @@ def test_the_line_is_the_authors_and_has_its_text() -> None:
 
 def test_else_the_first_value_after_the_last_shared_one_is_named() -> None:
     other = program(("mul", "b.py:1", [1.0, 2.0]), ("add", "b.py:2", [3.0, 5.0]), ("neg", "b.py:3", [-700.0, 1.0]))
-    assert sentence(other) == (
-        "the last value both programs have is made at b.py:2, add; the next, at b.py:3, neg, is the method's alone"
-    )
+    assert sentence(other) == ("no value is shared from here on: at b.py:3, neg; the last is made at b.py:2, add")
 
 
 def test_what_is_made_after_the_wrong_result_is_left_out() -> None:
@@ -101,9 +99,7 @@ def test_what_is_made_after_the_wrong_result_is_left_out() -> None:
     assert sentence(run).startswith("the last value both programs have is made at b.py:3, exp")
     found = first_apart(made_before(steps, balls.exact([[-9.0], [1.0]])), PLAIN)
     assert found is not None
-    assert found.sentence == (
-        "the last value both programs have is made at b.py:1, mul; the next, at b.py:2, neg, is the method's alone"
-    )
+    assert found.sentence == ("no value is shared from here on: at b.py:2, neg; the last is made at b.py:1, mul")
     assert made_before(steps, balls.exact([0.5])) == made_before(steps, None) == steps
 
 
