@@ -272,8 +272,8 @@ def _apart(case: Case, agreement: Agreement, values: Callable[..., Result], plai
             own, plain = recorded(run), recorded(lambda watch: plainly(balls.DIGITS, watch=watch))
             if blamed := mended(run, own, plain, right):
                 return blamed
-            own = made_before(own, _leaves(case, values(balls.DIGITS)).get(leaf))
-            return first_apart(own, plain, worst) or Parting("")
+            until = made_before(own, _leaves(case, values(balls.DIGITS)).get(leaf))
+            return first_apart(until, plain, worst) or Parting("")
     except (balls.Undecided, Fault, Refuted, NotFinite):
         return Parting("")
 
