@@ -122,10 +122,13 @@ def offered(target: str) -> tuple[Family, ...]:
         if not _is_class(found):
             raise UsageError(f"say which problems {target} solves: --family {' | '.join(families())}")
         return (family(target),)
-    own = [name for name, value in vars(module_of(target)).items() if _is_class(value) and not name.startswith("_")]
+    own: dict[int, str] = {}  # a class with two names is offered once
+    for name, value in vars(module_of(target)).items():
+        if _is_class(value) and not name.startswith("_"):
+            own.setdefault(id(value), name)
     if not own:
         raise UsageError(f"{target} declares no gradgate.Pair; to judge a method of it: {target}:function --family F")
-    return tuple(family(f"{target}:{name}") for name in own)
+    return tuple(family(f"{target}:{name}") for name in own.values())
 
 
 def _is_class(value: Any) -> bool:

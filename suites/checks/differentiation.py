@@ -15,6 +15,7 @@ from gradgate.references.contract import Tree
 from gradgate.suites.checks.base import QUICK_COMPILER, Case, Rejected, farthest, judgeable, measured
 from gradgate.suites.exact import forward
 from gradgate.suites.judging.subject import Fault, Inapplicable, first_line
+from gradgate.suites.pairs.matching import check_outputs
 from gradgate.suites.pairs.pair import Pair
 
 LEAVES = 8
@@ -106,6 +107,7 @@ def forward_mode(case: Case) -> None:
         with judgeable():
             exact = forward.pushed(problem, lambda given: pair.outputs("reference", given, given.params), vector)
     known = oracle.Reference(0.0, exact, farthest(runs, runs[0]))
+    check_outputs(got, exact)
     case.judge({path: to_numpy(leaf) for path, leaf in got.items()}, known, case.widest, what="in forward mode: ")
     if "second_order" not in case.subject.declared.composes:
         try:

@@ -18,7 +18,7 @@ from gradgate.suites.checks.base import Case, Excused, Rejected
 from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.exact.agreement import LIMIT, Agreement, NotFinite, compare, settle
 from gradgate.suites.exact.lines import path_of
-from gradgate.suites.exact.parting import Parting, Watch, first_apart, mended, recorded
+from gradgate.suites.exact.parting import Parting, Watch, first_apart, made_before, mended, recorded
 from gradgate.suites.exact.programs import Evaluator, Result
 from gradgate.suites.exact.rounded import explained
 from gradgate.suites.judging.explain import UNSCALED, listed
@@ -256,7 +256,8 @@ def _matters(before: Result, values: Callable[..., Result]) -> bool:
 
 def _apart(case: Case, agreement: Agreement, values: Callable[..., Result], plainly: Callable[..., Result]) -> Parting:
     """The value that is to blame, or else where the programs first differ."""
-    worst = max(agreement.wrong.values())
+    leaf = max(agreement.wrong, key=lambda name: agreement.wrong[name])
+    worst = agreement.wrong[leaf]
     least = ROUNDED if worst > NEAR else LIMIT  # what is left then is a constant that both programs round in their way
     try:
         with balls.digits(balls.DIGITS):
@@ -269,7 +270,10 @@ def _apart(case: Case, agreement: Agreement, values: Callable[..., Result], plai
                 return values(balls.DIGITS, watch=watch)
 
             own, plain = recorded(run), recorded(lambda watch: plainly(balls.DIGITS, watch=watch))
-            return mended(run, own, plain, right) or first_apart(own, plain, worst) or Parting("")
+            if blamed := mended(run, own, plain, right):
+                return blamed
+            until = made_before(own, _leaves(case, values(balls.DIGITS)).get(leaf))
+            return first_apart(until, plain, worst) or Parting("")
     except (balls.Undecided, Fault, Refuted, NotFinite):
         return Parting("")
 

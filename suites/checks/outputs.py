@@ -16,6 +16,7 @@ from gradgate.references.contract import Problem, Tree
 from gradgate.suites.checks.base import Case, Rejected, describe, element, farthest, judgeable
 from gradgate.suites.exact import balls, forward, programs, truth
 from gradgate.suites.judging.subject import Inapplicable, Refuted, first_line, no_kernel
+from gradgate.suites.pairs.matching import check_outputs
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import ONLY, ZERO
 
@@ -115,13 +116,8 @@ def not_finite(case: Case) -> None:
             raise Inapplicable(f"with NaN in {path}[0], the reference raises {why}") from None
         outs, grads = _reached(pair, problem, path)
         got = case.subject.guard(given, case.options, all_outputs, pair, "function", given, case.options)
+        check_outputs(got, plain)
         for name, out in plain.items():
-            if name not in got:
-                raise Refuted(f"another function: it lacks {name}; outputs {', '.join(got)}", path)
-            if got[name].shape != out.shape:
-                raise Refuted(
-                    f"another function: {name} has shape {got[name].shape}, the reference's {out.shape}", path
-                )
             if out.dtype.kind == "f" and (np.isfinite(got[name]) & ~np.isfinite(out) & outs[name]).any():
                 raise Refuted(f"with NaN in {path}[0], {name} is finite where the reference's is not", path)
         if all(np.isfinite(out).all() for out in plain.values()):
@@ -283,10 +279,7 @@ def _program(pair: Pair, shape: Any) -> Any:
 
 def _same_places(got: Mapping[str, Any], like: Mapping[str, Any]) -> None:
     """Refute outputs that are missing, superfluous, of another shape or of another kind."""
-    if got.keys() != like.keys():
-        raise Refuted(f"another function: outputs {', '.join(got)}; the reference's are {', '.join(like)}")
+    check_outputs(got, like)
     for path, leaf in like.items():
-        if got[path].shape != leaf.shape:
-            raise Refuted(f"another function: {path} has shape {got[path].shape}, the reference's {leaf.shape}", path)
         if (got[path].dtype.kind == "f") != (leaf.dtype.kind == "f"):
             raise Refuted(f"another function: {path} is of {got[path].dtype}, the reference's of {leaf.dtype}", path)

@@ -18,7 +18,7 @@ from gradgate.suites.console.progress import progress
 from gradgate.suites.engine import strategies
 from gradgate.suites.exact import truth
 from gradgate.suites.judging.subject import Subject
-from gradgate.suites.pairs import domain, unseen
+from gradgate.suites.pairs import calls, domain, unseen
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import PairSpec
 from gradgate.suites.settings import Settings
@@ -46,7 +46,7 @@ def main(chosen: argparse.Namespace) -> int:
     Settings.read(Path.cwd())
     for path in filter(None, (chosen.json, chosen.svg)):
         need_own(path, "points") if path is chosen.json else need_own(path)
-    offered = registry.offered(chosen.target)
+    offered = calls.offered(chosen.target)
     if len(offered) > 1:
         raise UsageError(f"{chosen.target} declares {len(offered)} pairs; name one, such as {offered[0].origin}")
     [family] = offered

@@ -29,6 +29,7 @@ from gradgate.suites.keeping.keys import Keys
 from gradgate.suites.measuring import cells, choice
 from gradgate.suites.measuring.cells import MethodCell
 from gradgate.suites.measuring.series import Series
+from gradgate.suites.pairs import calls
 from gradgate.suites.settings import Settings
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.supervisor import Supervisor
@@ -187,7 +188,7 @@ def _row(cell: MethodCell, measured: Measurement) -> dict[str, Any]:
 
 def _methods(chosen: argparse.Namespace) -> list[tuple[Method, Family]]:
     if chosen.target and not chosen.family:
-        return [(method, family) for family in registry.offered(chosen.target) for method in family.methods]
+        return [(method, family) for family in calls.offered(chosen.target) for method in family.methods]
     if not chosen.family:
         raise UsageError(f"say which problems: --family {' | '.join(registry.families())}, or file.py of your pairs")
     family = registry.family(chosen.family)

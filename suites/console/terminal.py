@@ -159,7 +159,7 @@ def _explain(out: Console, group: list[Verdict], style: str) -> None:
         out.print(f"  {clause}", markup=False)
     for line in words.lines(*[field for field in LABELS if field != "reason"]):
         out.print(f"  {line}", markup=False, soft_wrap=line.startswith(LABELS["reproduce"]))
-    if others and first.outcome == "failure":
+    if others and first.outcome in FAILED:
         out.print(f"  the same cause: {', '.join(v.task.claim for v in others)}", markup=False)
         return
     for other in others:

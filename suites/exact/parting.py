@@ -85,6 +85,16 @@ def recorded(run: Callable[[Watch], Any]) -> list[Step]:
     return steps
 
 
+def made_before(steps: Sequence[Step], result: Any) -> Sequence[Step]:
+    """The steps up to the one that makes a result, in any shape; all of them if none does, or there is no result.
+
+    What is computed afterwards, such as another gradient, says nothing about why this result is wrong.
+    """
+    made = next((step for _, step in _steps("", "", [result])), None)
+    places = [place for place, step in enumerate(steps) if made is not None and step.mark == made.mark]
+    return steps[: places[0] + 1] if places else steps
+
+
 def _steps(operation: str, line: str, values: Sequence[Any]) -> Iterator[tuple[int, Step]]:
     """Those of an operation's results that are finite real balls, each with its place among the results."""
     for place, value in enumerate(values):
@@ -204,10 +214,9 @@ def first_apart(got: Sequence[Step], plain: Sequence[Step], error: float = 0.0) 
         return None
     last = got[shared[-1]]
     after = got[shared[-1] + 1] if shared[-1] + 1 < len(got) else None
-    sentence = f"the last value both programs have is made {_where(last)}"
     if after is None or after.line == last.line:
-        return Parting(sentence, last.line)
-    return Parting(f"{sentence}; the next, {_where(after)}, is the method's alone", after.line)
+        return Parting(f"the last value both programs have is made {_where(last)}", last.line)
+    return Parting(f"no value is shared from here on: {_where(after)}; the last is made {_where(last)}", after.line)
 
 
 def _near(step: Step, candidates: list[tuple[float, Step]], least: float) -> Step | None:

@@ -6,6 +6,7 @@ Each of the four only arranges these words. So a reader finds the same sentence 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -155,6 +156,10 @@ BEGINNINGS = {
 """How the reason of a refutation begins -> what an author can do."""
 
 
+STRUCTURE = re.compile(r"another function: (it returns |\S+ has shape )")
+"""How the reason begins if a function returns other outputs than the reference, whatever their numbers."""
+
+
 SMALL = 1e-3
 """The largest relative error of a function that may be meant to be approximate."""
 UNSCALED = "a part of the gradient does not depend on the upstream gradient"
@@ -178,8 +183,8 @@ def _remedy(verdict: Verdict) -> str:
     if task.claim == "gradient_exact" and 0 < error <= SMALL:
         bound = 10.0 ** math.ceil(math.log10(error) + 1)
         return f"if it is approximate by design, declare its error: approximates=gradgate.within({bound:.0e})"
-    if task.claim == "outputs" and verdict.error is None:  # of another shape or structure: no digits are lost
-        return ""
+    if verdict.outcome == "error" or STRUCTURE.match(verdict.reason):
+        return ""  # nothing to declare makes it right
     return REMEDIES.get(task.claim, "")
 
 
@@ -187,8 +192,9 @@ def by_cause(items: Iterable[T], verdict: Callable[[T], Verdict]) -> list[list[T
     """Failures or findings in groups of one cause, the most telling one first in its group.
 
     Findings have the same cause if they share the method and the declared reason. Failures of one method do if they
-    have the same reason, or if each compares with the reference and the formula is wrong, or if a leaf has no gradient,
-    or if the method draws random numbers and each compares numbers of two calls.
+    have the same reason, or if each compares with the reference and the formula is wrong, or if the outputs are others
+    than the reference's, or if a leaf has no gradient, or if the method draws random numbers and each compares numbers
+    of two calls.
     """
     items = list(items)
     failures = [one for one in map(verdict, items) if one.outcome == "failure"]
@@ -205,6 +211,8 @@ def by_cause(items: Iterable[T], verdict: Callable[[T], Verdict]) -> list[list[T
         task = one.task
         if one.outcome == "finding":
             return task.family, task.method, task.declared_reason
+        if one.outcome == "failure" and STRUCTURE.match(one.reason):
+            return task.owner, STRUCTURE
         if one.outcome == "failure" and (task.owner, _first(one)) in missing:
             return task.owner, _first(one)
         if one.outcome == "failure" and f"{task.owner}:{RANDOM}" in failed:

@@ -1,4 +1,4 @@
-"""Whether the two functions of a pair can be called as it declares: found before any claim is judged."""
+"""What a target offers, and whether the functions of its pairs can be called as declared, before anything is judged."""
 
 from __future__ import annotations
 
@@ -7,12 +7,41 @@ from collections.abc import Callable, Collection
 from types import FunctionType
 from typing import Any
 
-from gradgate.references.contract import UsageError, installed
+from gradgate.references import loading, registry
+from gradgate.references.contract import FRAMEWORKS, Family, UsageError, installed
+from gradgate.suites.judging.frames import last_frames
+from gradgate.suites.judging.subject import first_line
 from gradgate.suites.pairs.devices import elsewhere
 from gradgate.suites.pairs.pair import Pair
 
 MOST_NUMBERS = 1_000_000
 """Largest number of input numbers that are drawn only to see whether a regime can be applied."""
+
+
+def offered(target: str) -> tuple[Family, ...]:
+    """The classes of problems that a target offers, as `registry.offered`; its pairs are checked.
+
+    Raises:
+        UsageError: its import raises, it offers nothing, or a pair is wrong at every problem; one line says which.
+    """
+    try:
+        found = registry.offered(target)
+    except UsageError as error:
+        raise UsageError(f"{error}{last_frames(error, target)}") from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(failed_import(target, error) + last_frames(error, target)) from error
+    for method in (method for family in found for method in family.methods if method.implementation):
+        pair = loading.load(method.implementation)
+        if isinstance(pair, Pair):
+            check_calls(pair)
+    return found
+
+
+def failed_import(target: str, error: BaseException) -> str:
+    """The sentence about a target whose import raised; a framework that is missing can be installed."""
+    name = getattr(error, "name", "") if isinstance(error, ModuleNotFoundError) else ""
+    install = f": pip install 'gradgate[{name}]'" if name in FRAMEWORKS else ""
+    return f"importing {target} raised {type(error).__name__}: {first_line(error)}{install}"
 
 
 def check_calls(pair: Pair) -> None:
@@ -39,7 +68,11 @@ def check_calls(pair: Pair) -> None:
 
 def _check_regime(pair: Pair, regime: str, shape: Any) -> None:
     try:
-        pair.drawn(pair.spec(**{**shape, "regime": regime}))
+        changed = pair.drawn(pair.spec(**{**shape, "regime": regime}))
+        for path, drawn in pair.drawn(pair.spec(**shape)).items():
+            if changed[path].shape != drawn.shape:
+                said = f"regime {regime!r} gives {path} the shape {changed[path].shape}, not {drawn.shape} as drawn"
+                raise UsageError(f"{said}: other sizes are for dims")
     except UsageError as error:
         raise UsageError(f"{pair.called}: {error}") from None
     except Exception as error:

@@ -14,7 +14,6 @@ WORDS = 3_000
 """Words that a page may have."""
 LONG = {
     "changelog.html": "a list of single entries, which nobody reads from end to end",
-    "kernels.html": "one walk through a kernel; its parts use each other's files",
 }
 """Page that may have more words -> why."""
 NOT_OURS = ("history", "results")

@@ -24,7 +24,7 @@ SECTIONS = (
     Section(
         "How to",
         (
-            "watch", "pairs", "jax_op", "torch_module", "kernels", "own_method", "own_model", "own_class",
+            "watch", "pairs", "jax_op", "torch_module", "kernels", "pallas", "own_method", "own_model", "own_class",
             "own_profile", "gate", "judged", "strangers", "settings", "clusters", "examples",
         ),
     ),

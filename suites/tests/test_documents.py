@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Callable
@@ -30,6 +31,21 @@ def test_the_readme_is_short_and_shows_a_refutation_on_its_first_screen() -> Non
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     assert len(lines) <= 150
     assert any("AssertionError: wrong gradient" in line for line in lines[:45])
+
+
+def test_the_numbers_beside_the_findings_in_the_readme_are_those_of_the_kept_results() -> None:
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    rows = json.loads((ROOT / "suites" / "gallery" / "results.json").read_text(encoding="utf-8"))["rows"]
+    assert f"{sum(len(row['findings']) for row in rows)} findings in {len(rows)} [public libraries]" in text
+    printed = {
+        Path(each["script"]).stem: [float(number) for number in re.findall(r"-?\d+\.\d+", each["output"])]
+        for row in rows
+        for each in row["scripts"]
+    }
+    assert f"gradients in place of inputs: {printed['liger_gated_second_backward'][0]:.0%} off" in text
+    got, *_, right = printed["liger_strided_logits"][:5]
+    assert f"as their own gradient: {got:.3g}, not {right:.3g};".replace("-", "−") in text
+    assert f"as if it were contiguous: {printed['torch_batch_norm_strided'][0]:.0%} off" in text
 
 
 def test_the_first_example_of_the_readme_prints_what_it_shows(process: Callable[..., Any], tmp_path: Path) -> None:

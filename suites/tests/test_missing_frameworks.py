@@ -124,8 +124,15 @@ def test_a_plug_in_whose_framework_is_missing_is_told(without: Callable[..., Any
     path = plugin()
     ran = without(["torch"], "-m", "gradgate.suites.cli", "verify", f"{path}:good", "--family", "state_space")
     assert ran.status == 3, ran.out + ran.err
-    assert "No module named 'torch'" in ran.err
+    assert "No module named 'torch': pip install 'gradgate[torch]'" in ran.err
     assert "Traceback" not in ran.err
+
+
+def test_memory_of_a_pair_whose_framework_is_missing_is_one_line(without: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "pairs.py").write_text("import torch\nimport gradgate\np = gradgate.Pair(torch.relu)\n")
+    ran = without(["torch"], "-m", "gradgate.suites.cli", "memory", "pairs.py:p")
+    assert (ran.status, len(ran.err.splitlines())) == (3, 1), ran.out + ran.err
+    assert "No module named 'torch': pip install 'gradgate[torch]'" in ran.err
 
 
 def test_inside_pytest_what_is_missing_is_skipped_with_its_reason(without: Callable[..., Any]) -> None:

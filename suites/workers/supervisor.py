@@ -58,6 +58,7 @@ class Supervisor:
         self._dead: dict[tuple[str, str], str] = {}
         self._answered: set[str] = set()
         self._devices: dict[tuple[str, str], str] = {}
+        self._warm: list[str | None] = []  # what was described last: a second worker imports it, if it is judged
         self.readings: Record = {}
         """What the workers have read: identity of a reading -> the reading."""
 
@@ -80,8 +81,6 @@ class Supervisor:
     def describe_fully(self, target: str, family: str, framework: str | None) -> dict[str, Any]:
         """The ``tasks`` of a plugged-in method; ``places``, owner -> modules and files of its declaration; ``record``.
 
-        Then a second worker imports the same, because importing a framework takes longer than most claims.
-
         Raises:
             UsageError: the target, family or framework is wrong, or its import failed, hung or ended the process.
         """
@@ -94,10 +93,8 @@ class Supervisor:
                     self._idle.append(worker)
                     raise UsageError(event.get("usage") or event["fault"])
                 if "described" in event:
-                    if self.jobs > 1 and not self._idle:  # not before: it would cost as much as a wrong declaration
-                        self._idle.append(Worker())
-                        self._idle[0].send({"warm": [target, family, framework]})
                     self._idle.append(worker)
+                    self._warm = [target, family, framework]
                     record = {identity: self.readings[identity] for identity in event["record"]}
                     return {"tasks": event["described"], "places": event["places"], "record": record}
             if death:
@@ -153,6 +150,9 @@ class Supervisor:
         for task, run in asked:
             queues.setdefault((task.owner, task.target), collections.deque()).append((task, run))
         waiting = list(queues.values())
+        if waiting and self._warm and self.jobs > 1 and len(self._idle) == 1:
+            self._idle.insert(0, Worker())  # a framework takes longer to import than most claims to judge
+            self._idle[0].send({"warm": self._warm})
         while waiting or self._busy:
             while len(self._busy) < self.jobs:
                 waiting = waiting or self._half()

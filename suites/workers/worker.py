@@ -83,9 +83,7 @@ def _serve(
 ) -> dict[str, Any]:
     from gradgate.references import registry
     from gradgate.references.backends import to_backend, transforms
-    from gradgate.suites.engine.search import judge, not_installed
     from gradgate.suites.imports import strings_of
-    from gradgate.suites.judging.run import Run
     from gradgate.suites.judging.verdict import Task
 
     if "warm" in request:
@@ -107,8 +105,6 @@ def _serve(
         methods = [_subject(target, family, "", framework, watch).declared] if family else _offered(target, watch)
         tasks = [Task.of(method, claim, target if family else "") for method in methods for claim in method.claims]
         tasks = [task for task in tasks if framework in (None, task.framework)]
-        if not family:
-            _check_pairs(methods, target, watch)
         places = {method.key: strings_of(method) for method in methods}
         return {"described": [dataclasses.asdict(task) for task in tasks], "places": places}
 
@@ -116,6 +112,9 @@ def _serve(
         send({"progress": judged})
         if judged % 10 == 0:
             relieve(request["keep"])
+
+    from gradgate.suites.engine.search import judge, not_installed  # a wrong declaration is refused without these
+    from gradgate.suites.judging.run import Run
 
     relieve(request["keep"])
     task = Task(**request["task"])
@@ -170,7 +169,8 @@ def _subject(target: str, family: str, method: str, framework: str | None, watch
     from gradgate.references import registry
     from gradgate.references.contract import UsageError
     from gradgate.suites.judging.frames import last_frames
-    from gradgate.suites.judging.subject import Fault, Subject, first_line
+    from gradgate.suites.judging.subject import Fault, Subject
+    from gradgate.suites.pairs.calls import failed_import
 
     if not target:
         return Subject.load(registry.methods(family, method, framework)[0], watch)
@@ -181,48 +181,19 @@ def _subject(target: str, family: str, method: str, framework: str | None, watch
     except UsageError:
         raise
     except BaseException as error:
-        said = f"importing {target} raised {type(error).__name__}: {first_line(error)}"
-        raise Fault(said, last_frames(error, target)) from error
+        raise Fault(failed_import(target, error), last_frames(error, target)) from error
     finally:
         watch(None)
     return Subject.load(declared, watch)
 
 
 def _offered(target: str, watch: Callable[..., None]) -> list[Any]:
-    """The methods of the pairs and classes that a target offers."""
-    from gradgate.references import registry
-    from gradgate.references.contract import UsageError
-    from gradgate.suites.judging.frames import last_frames
-    from gradgate.suites.judging.subject import Fault, first_line
+    """The methods of the pairs and classes that a target offers, whose declarations are checked."""
+    from gradgate.suites.pairs import calls
 
     watch({"importing": target})
     try:
-        return [method for family in registry.offered(target) for method in family.methods]
-    except UsageError as error:
-        raise UsageError(f"{error}{last_frames(error, target)}") from error
-    except BaseException as error:
-        said = f"importing {target} raised {type(error).__name__}: {first_line(error)}"
-        raise Fault(said, last_frames(error, target)) from error
-    finally:
-        watch(None)
-
-
-def _check_pairs(methods: list[Any], target: str, watch: Callable[..., None]) -> None:
-    """Check the pairs among these methods for what is wrong at every problem.
-
-    Raises:
-        UsageError: in one line, before any claim is judged.
-    """
-    from gradgate.references.loading import load
-    from gradgate.suites.pairs.calls import check_calls
-    from gradgate.suites.pairs.pair import Pair
-
-    watch({"importing": target})
-    try:
-        for method in methods:
-            pair = load(method.implementation) if method.implementation else None
-            if isinstance(pair, Pair):
-                check_calls(pair)
+        return [method for family in calls.offered(target) for method in family.methods]
     finally:
         watch(None)
 

@@ -9,7 +9,7 @@ import pytest
 
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.lines import judges, line_at, path_of, text_of
-from gradgate.suites.exact.parting import Parting, first_apart, mended, recorded
+from gradgate.suites.exact.parting import Parting, first_apart, made_before, mended, recorded
 
 Value = tuple[str, str, list[float]]
 
@@ -47,7 +47,7 @@ def test_a_value_that_is_nearly_one_of_the_plain_programs_is_named_first() -> No
 
 def test_values_that_differ_by_a_rounded_constant_are_not_where_programs_part_that_differ_by_far_more() -> None:
     near = program(("mul", "b.py:1", [1.0, 2.0]), ("add", "b.py:3", [3.0, 5.0 + 2.0**-50]), ("neg", "b.py:4", [0.5]))
-    assert sentence(near, error=0.3).startswith("the last value both programs have is made at b.py:1, mul")
+    assert sentence(near, error=0.3).startswith("no value is shared from here on: at b.py:3, add")
     assert sentence(near, error=1e-15).startswith("the programs part at b.py:3, add: [1] is 5.0000")
 
 
@@ -90,9 +90,17 @@ def test_the_line_is_the_authors_and_has_its_text() -> None:
 
 def test_else_the_first_value_after_the_last_shared_one_is_named() -> None:
     other = program(("mul", "b.py:1", [1.0, 2.0]), ("add", "b.py:2", [3.0, 5.0]), ("neg", "b.py:3", [-700.0, 1.0]))
-    assert sentence(other) == (
-        "the last value both programs have is made at b.py:2, add; the next, at b.py:3, neg, is the method's alone"
-    )
+    assert sentence(other) == ("no value is shared from here on: at b.py:3, neg; the last is made at b.py:2, add")
+
+
+def test_what_is_made_after_the_wrong_result_is_left_out() -> None:
+    run = program(("mul", "b.py:1", [1.0, 2.0]), ("neg", "b.py:2", [-9.0, 1.0]), ("exp", "b.py:3", [7.0, 11.0]))
+    steps = recorded(run)
+    assert sentence(run).startswith("the last value both programs have is made at b.py:3, exp")
+    found = first_apart(made_before(steps, balls.exact([[-9.0], [1.0]])), PLAIN)
+    assert found is not None
+    assert found.sentence == ("no value is shared from here on: at b.py:2, neg; the last is made at b.py:1, mul")
+    assert made_before(steps, balls.exact([0.5])) == made_before(steps, None) == steps
 
 
 def test_programs_that_share_no_value_part_nowhere() -> None:

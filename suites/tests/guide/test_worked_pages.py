@@ -32,6 +32,7 @@ FRAMEWORK = {
     "strangers": "torch",
     "own_model": "jax",
     "own_profile": "jax",
+    "pallas": "jax",
 }
 """Page -> the framework that it needs."""
 PASTED = {"tutorial": "torch", "tutorial_jax": "jax"}

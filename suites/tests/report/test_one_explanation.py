@@ -169,6 +169,30 @@ def test_a_leaf_without_a_gradient_is_one_cause_whatever_the_shape_and_no_random
     assert explain(twice).remedy == "", "no random number is drawn"
 
 
+def test_other_outputs_are_one_cause_in_every_shape_and_nothing_to_declare() -> None:
+    shape = "another function: output has shape ({},), the reference's (1, {})"
+    tree, outputs = refuted("tree", shape.format(4, 4)), refuted("outputs", shape.format(4, 4))
+    forward = refuted("forward_mode", shape.format(12, 12))
+    none = refuted("pure", "another function: it returns no array, and the reference one array")
+    loss = refuted("gradient_float64", "another function: its loss is -1.0, not -2.0")
+    assert by_cause([forward, outputs, loss, tree, none], lambda verdict: verdict) == [
+        [tree, outputs, forward, none],
+        [loss],
+    ]
+    assert {explain(one).remedy for one in (tree, outputs, forward, none)} == {""}
+
+
+def test_an_exception_that_every_claim_meets_is_one_card_with_one_command(capsys: pytest.CaptureFixture[str]) -> None:
+    reason = "the method raised NameError: name 'y' is not defined"
+    claims = ("tree", "outputs", "layouts")
+    terminal.table(
+        [Verdict(Task("fam", "op", "torch", claim, origin="pairs.py:op"), "error", reason=reason) for claim in claims]
+    )
+    out = capsys.readouterr().out
+    assert (out.count("•"), out.count("reproduce:"), "what to do" in out) == (1, 1, False)
+    assert "the same cause: outputs, layouts" in out
+
+
 def test_random_numbers_that_nobody_declared_are_one_cause_with_one_remedy() -> None:
     twice = refuted("deterministic", "two calls on one problem differ in the gradient of x")
     moved = refuted("pure", "the call moved or reseeded the global random state of torch")
