@@ -24,7 +24,6 @@ from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.hw_profiles.profile import load
 from gradgate.hw_profiles.recording import Places, digest, file_digest, is_judge, names_in
 from gradgate.hw_profiles.work import COUNTING
-from gradgate.suites.checks import CHECKS
 from gradgate.suites.imports import Imports, Parsed
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task
@@ -36,7 +35,7 @@ JUDGING = (
     "gradgate.suites.workers.worker",
     *(f"gradgate.suites.pairs.{name}" for name in ("pair", "modules", "draws", "laws", "in_jax", "in_torch")),
     "gradgate.suites.engine.quick",
-    *sorted({check.place.partition(":")[0] for check in CHECKS.values()}),
+    *sorted(f"gradgate.suites.checks.{path.stem}" for path in Path(__file__).parents[1].glob("checks/[!_]*.py")),
 )
 """Modules that judge a claim: the worker, and the parts of pairs and the checks, which are imported by name."""
 NATIVE = (
