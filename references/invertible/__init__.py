@@ -241,11 +241,11 @@ SHAPES = (
     _shape("dense", 1, 1, 1, 1, "dense tanh none cross_entropy"),
     _shape("affine", 2, 1, 3, 2, "dense relu none cross_entropy", depth=2),
     _shape("conv1x1 affine", 1, 1, 4, 2, "dense tanh none squared_error", blocks=2, submersive=1),
-    _shape("dense additive tanh", 2, 1, 2, 131, "dense tanh none cross_entropy", depth=2),
+    _shape("dense additive tanh", 2, 1, 2, 131, "dense tanh none cross_entropy"),
     _shape("additive leaky_relu", 2, 1, 3, 5, "dense relu batch squared_error", depth=2, hidden=2),
     _shape("affine conv1x1 leaky_relu", 2, 2, 2, 2, "conv tanh batch cross_entropy"),
-    _shape("affine conv1x1 leaky_relu", 1, 1, 2, 131, "conv relu batch squared_error"),
     _shape("additive tanh", 1, 4, 2, 1, "conv relu none squared_error", blocks=2),
+    _shape("affine conv1x1 leaky_relu", 1, 1, 2, 131, "conv relu batch squared_error", depth=2),
 )
 
 STRESS = (

@@ -14,6 +14,8 @@ WIDTH = 80
 """Largest number of characters shown of a source line."""
 OWN = ("gradgate.references.", "gradgate.suites.bugs.")
 """Modules of gradgate that count as the author's if the method itself is part of gradgate."""
+BETWEEN = "gradgate.references.backends"
+"""The module among them whose functions stand between who judges and a method, as that which compiles it does."""
 
 FRAMEWORKS = frozenset({"jax", "jaxlib", "torch", "numpy"})
 """Packages that are never the author's, although a compiled method may carry the name of one of them."""
@@ -52,7 +54,7 @@ def is_authors(frame: FrameType, own: Set[str]) -> bool:
     if file.startswith("<") or not package:
         return False
     if package == "gradgate":
-        return package in own and module.startswith(OWN)
+        return package in own and module.startswith(OWN) and module != BETWEEN
     if package in own:
         return True
     installed = "site-packages" in file or "dist-packages" in file
