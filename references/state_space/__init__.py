@@ -248,9 +248,9 @@ SHAPES = (
     _shape("scalar", 7, 3, 3, 2, 2, 1, "silu layer cross_entropy"),
     _shape("diagonal", 8, 2, 4, 3, 1, 2, "tanh none cross_entropy"),
     _shape("unstructured", 133, 2, 2, 2, 1, 1, "identity rms squared_error"),
-    _shape("scalar", 133, 1, 2, 1, 2, 1, "tanh none cross_entropy", maps="vectors"),
-    _shape("diagonal", 133, 1, 1, 3, 1, 2, "silu layer cross_entropy"),
     _shape("diagonal", 1, 4, 2, 2, 2, 1, "identity layer squared_error"),
+    _shape("scalar", 133, 1, 2, 1, 1, 1, "tanh none cross_entropy", maps="vectors"),
+    _shape("diagonal", 133, 1, 1, 3, 2, 2, "silu layer cross_entropy"),
 )
 
 STRESS = (
