@@ -76,7 +76,7 @@ LARGEST = 40
 TRIES = 20
 """How many are drawn until the reference takes enough of them; it may refuse what is no multiple of a size."""
 EVERY = 24
-"""Most listed shapes of a gradient in float64 in PyTorch: they hold every pair of values of dims and shared options."""
+"""Most listed shapes of a gradient in float64 in PyTorch; they hold every pair of values of dims and shared options."""
 SIZES = {"torch": 8, "jax": 3}
 """Most listed combinations of sizes; in JAX each is several programs to compile, so all claims share few."""
 

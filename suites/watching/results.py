@@ -26,8 +26,6 @@ CLAIMS = (
 """Claims whose refutation refutes the rule."""
 HAZARDS = ("autograd",)
 """Claims about uses that the program may not make, such as a second derivative. A refutation is shown as a warning."""
-AGAIN = "forward over reverse: "
-"""Begins what the claim on forward mode says of a second derivative."""
 MOST_JUDGED = 6
 """Distinct calls of one rule that are judged: those with values first."""
 COARSE, FINE = 1e-3, 1e-15
@@ -164,7 +162,7 @@ class Judged:
     def state_of(self, call: Seen) -> str:
         """The state that the verdicts on one call give."""
         rows = self.verdicts.get(call.stem, ())
-        wrong = [one for one in rows if one.verdict == "refuted" and not _is_hazard(one)]
+        wrong = [one for one in rows if one.verdict == "refuted" and one.task.claim in CLAIMS]
         if wrong:
             drawn = all((one.spec or {}).get("regime") == DRAWN for one in wrong)
             return "elsewhere" if drawn else "refuted"
@@ -203,7 +201,7 @@ class Judged:
                 if self.state_of(call) == name
                 for claim in CLAIMS
                 for one in self.verdicts[call.stem]
-                if one.task.claim == claim and one.verdict == "refuted" and not _is_hazard(one)
+                if one.task.claim == claim and one.verdict == "refuted"
             ),
             None,
         )
@@ -243,7 +241,7 @@ class Judged:
     def hazards(self) -> list[str]:
         """Warnings, a sentence each, of a rule whose gradient is right."""
         rows = [one for call in self.calls for one in self.verdicts.get(call.stem, ())]
-        return list(dict.fromkeys(one.reason for one in rows if one.verdict == "refuted" and _is_hazard(one)))
+        return list(dict.fromkeys(r.reason for r in rows if r.task.claim in HAZARDS and r.verdict == "refuted"))
 
     @property
     def needs_differences(self) -> bool:
@@ -259,10 +257,6 @@ class Judged:
         if self.finding is None:
             return self.calls[0]
         return next(call for call in self.calls if self.finding in self.verdicts[call.stem])
-
-
-def _is_hazard(one: Verdict) -> bool:
-    return one.task.claim not in CLAIMS or one.reason.startswith(AGAIN)
 
 
 def read(folder: Path) -> tuple[list[Seen], list[str]]:

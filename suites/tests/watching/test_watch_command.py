@@ -356,20 +356,6 @@ def test_only_an_iteration_is_judged_by_its_differences(leaf: str, error: float,
     assert dataclasses.replace(one, acknowledged="why").state == ("acknowledged" if state == "refuted" else state)
 
 
-@pytest.mark.parametrize(("start", "state"), [("forward over reverse: ", "upheld"), ("", "refuted")])
-def test_a_wrong_second_derivative_is_a_warning(start: str, state: str) -> None:
-    rule = Rule("jax", "custom_jvp", "mylib:square", "/there/mylib.py", 3)
-    said = f"{start}wrong gradient of x (100%)"
-    rows = [
-        Verdict(Task("square", "square", "jax", "gradient_exact"), "upheld", 1, 1e-58),
-        Verdict(Task("square", "square", "jax", "forward_mode"), "refuted", 1, 1.0, leaf="x", reason=said),
-    ]
-    one = results.Judged(rule, (results.Seen("s", rule, (), False),), {"s": rows}, {})
-    assert one.state == state
-    assert one.hazards == ([said] if start else [])
-    assert (one.finding is None) == bool(start)
-
-
 @pytest.mark.parametrize(
     ("kind", "leaf", "error", "state"),
     [
