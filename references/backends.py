@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import re
 import sys
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -245,7 +246,8 @@ def shared(function: Callable[..., Any]) -> Callable[..., Any]:
 
     jitted = jax.jit(function)
     flat: dict[Any, Any] = {}
-    made: dict[int, tuple[Any, Any, Any]] = {}
+    made = _Made()
+    _ALL_MADE.add(made)
 
     def call(*trees: Any) -> Any:
         given, structure = jax.tree.flatten(trees)
@@ -255,18 +257,30 @@ def shared(function: Callable[..., Any]) -> Callable[..., Any]:
             # What a program does not use stays an argument, so that two programs with one text have the same ones.
             flat[structure] = jax.jit(functools.partial(_unflattened, function, structure), keep_unused=True)
         traced = flat[structure].trace(*given)
-        if id(traced.jaxpr) not in made:
+        if id(traced.jaxpr) not in made.programs:
             program = _shared_program(traced, len(given))
-            made[id(traced.jaxpr)] = traced.jaxpr, program, jax.tree.structure(traced.out_info)
-        _, program, outputs = made[id(traced.jaxpr)]
+            made.programs[id(traced.jaxpr)] = traced.jaxpr, program, jax.tree.structure(traced.out_info)
+        _, program, outputs = made.programs[id(traced.jaxpr)]
         return jax.tree.unflatten(outputs, jax.tree.leaves(program(*given)))
 
     return call
 
 
+class _Made:
+    """The compiled programs of one function that `shared` returned, by the identity of what was traced."""
+
+    def __init__(self) -> None:
+        self.programs: dict[int, tuple[Any, Any, Any]] = {}
+
+
+_ALL_MADE: weakref.WeakSet[_Made] = weakref.WeakSet()
+
+
 def forget_programs() -> None:
-    """Drop the programs that `shared` keeps."""
+    """Drop every program that `shared` keeps, for itself and for the functions that it returned."""
     _PROGRAMS.clear()
+    for made in _ALL_MADE:
+        made.programs.clear()
 
 
 def _unflattened(function: Callable[..., Any], structure: Any, *given: Any) -> Any:

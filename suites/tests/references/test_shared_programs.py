@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,6 +95,17 @@ def test_few_programs_are_kept(compiled: Any) -> None:
     for number in range(backends.MOST_PROGRAMS + 3):
         backends.shared(lambda x, number=number: x + number)(X)
     assert len(compiled) == backends.MOST_PROGRAMS
+
+
+def test_programs_of_functions_that_live_on_are_dropped_too(compiled: Any) -> None:
+    run = backends.shared(lambda x: x * 3)
+    np.testing.assert_array_equal(run(X), 3 * X)
+    program = weakref.ref(compiled[next(iter(compiled))])
+    backends.forget_programs()
+    jax.clear_caches()
+    gc.collect()
+    assert program() is None, "a function that is alive keeps its compiled program"
+    np.testing.assert_array_equal(run(X), 3 * X)
 
 
 def test_a_second_check_compiles_nothing_and_sees_a_number_that_has_changed(compiled: Any) -> None:
