@@ -8,11 +8,12 @@ in the same way as for JAX programs.
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, _FlopCounterMode
 
 from gradgate.hw_profiles.contraction import Axis, Contraction, Convolution, axis
 
@@ -28,9 +29,33 @@ def flop_counter() -> FlopCounterMode:
     operation. Complex numbers take 6 operations for a product and 2 for an addition; integers are not counted.
     ``flex_attention`` and the attention of nested tensors are counted by PyTorch's own rules.
     """
-    counter = FlopCounterMode(display=False, custom_mapping=_formulas())
+    kind = FlopCounterMode if "torch._dynamo" in sys.modules else _WithoutCompiler
+    counter = kind(display=False, custom_mapping=_formulas())
     counter.mod_tracker = _NoModules()  # type: ignore[assignment]
     return counter
+
+
+class _PlainMode(_FlopCounterMode):
+    """PyTorch's mode without the wrapper that keeps its compiler out of it: that imports the compiler, in a second."""
+
+    __torch_dispatch__: Any = getattr(
+        _FlopCounterMode.__torch_dispatch__, "__wrapped__", _FlopCounterMode.__torch_dispatch__
+    )
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+
+class _WithoutCompiler(FlopCounterMode):
+    """PyTorch's counter for a process in which nothing was compiled."""
+
+    def __enter__(self) -> _WithoutCompiler:
+        self.flop_counts.clear()
+        self.mod_tracker.__enter__()
+        self.mode = _PlainMode(self)
+        self.mode.__enter__()
+        return self
 
 
 class _NoModules(contextlib.nullcontext[None]):

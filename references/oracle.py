@@ -397,7 +397,7 @@ def _compiled(
     In JAX it is jitted, and the samples are vmapped; with `alone` neither is done.
     """
     made = transforms(backend)
-    grad, vjp = reverse_mode(backend) if alone else (made.grad, made.vjp)
+    grad, vjp = reverse_mode(backend) if alone or not dtype else (made.grad, made.vjp)
 
     def scalar(problem: Any, vector: Tree, **amount: Any) -> Callable[[Tree], Any]:
         plain = functools.partial(getattr(problem, loss), **dict(options), **amount)

@@ -54,3 +54,40 @@ def test_a_class_that_is_imported_counts(process: Callable[..., Any], tmp_path: 
     pytest.importorskip("torch")
     modules = loaded(process, tmp_path, "torch", "import gradgate.references.chain\n")
     assert "gradgate.references.chain.claims" in of_papers(modules)
+
+
+BY_HAND = """
+import sys, torch
+import gradgate
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, upstream):
+        return 2 * ctx.saved_tensors[0] * upstream
+
+gradgate.check(lambda x: Square.apply(x), lambda x: PLAIN, (torch.eye(3) + 0.5,))
+print("torch._dynamo" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(
+    ("plain", "there"),
+    [
+        ("x**2", "False"),
+        ("torch.func.vmap(torch.square)(x)", "False"),
+        ("torch.compile(torch.square, backend='eager')(x)", "True"),
+    ],
+)
+def test_a_call_of_check_imports_pytorch_s_compiler_only_if_something_is_compiled(
+    process: Callable[..., Any], tmp_path: Path, plain: str, there: str
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "call.py").write_text(BY_HAND.replace("PLAIN", plain))
+    ran = process("call.py", cwd=tmp_path)
+    assert ran.status == 0, ran.out + ran.err
+    assert ran.out.split() == [there]
