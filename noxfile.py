@@ -63,13 +63,35 @@ def verify(session: nox.Session) -> None:
     run(session, "gradgate.suites.cli", "verify", "--report", "report", *session.posargs)
 
 
+BESIDE = ("-n", "2", "--dist", "loadgroup", "--durations", "40", "--durations-min", "5")
+"""Two tests at once, those that share programs on one of two processes."""
+METHODS = "reverse_recurrence or slim: or moonwalk: or mixflow: or precise_dp"
+"""One method of each class, whose claims are judged through the pytest plugin, as a part of the tests."""
+
+
 @nox.session(venv_backend="none")
 def tests(session: nox.Session) -> None:
-    """The project's own tests, then every claim of the references on few problems through the pytest plugin."""
-    beside = ("-n", "2", "--dist", "loadgroup", "--durations", "40", "--durations-min", "5")
-    run(session, "pytest", *beside, *(session.posargs or ["suites/tests"]))
-    if not session.posargs:
-        run(session, "pytest", "-q", *beside, "suites/test_methods.py", "--examples", "12")
+    """What a push has to pass: the project's own tests, and every claim of one method of each class on few problems.
+
+    Left out are expensive tests (suites/tests/nightly.toml), which ``nox -s nightly`` runs, and the claims of all other
+    methods, which ``nox -s verify`` judges.
+    """
+    if session.posargs:
+        run(session, "pytest", *BESIDE, *session.posargs)
+        return
+    run(session, "pytest", *BESIDE, "-m", "not nightly", "suites/tests")
+    run(session, "pytest", "-q", *BESIDE, "suites/test_methods.py", "--examples", "12", "-k", METHODS)
+
+
+@nox.session(venv_backend="none")
+def nightly(session: nox.Session) -> None:
+    """All of the project's own tests: ``nox -s nightly [-- --part I/N]``. Cost: two hours of one core.
+
+    ``-- --since REV`` runs what a push leaves out in the folders that have changed; there may be nothing.
+    """
+    nothing = [5] if "--since" in session.posargs else []
+    report = ("--junitxml", "report/nightly.xml")
+    run(session, "pytest", *BESIDE, *report, *session.posargs, "suites/tests", success_codes=[0, *nothing])
 
 
 @nox.session(venv_backend="none")

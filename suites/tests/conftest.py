@@ -18,6 +18,8 @@ from gradgate.references.contract import Spec, installed
 from gradgate.references.registry import spec_class
 from gradgate.suites import cli
 from gradgate.suites.judging.run import Run
+from gradgate.suites.tests import nightly
+from gradgate.suites.workers.shards import Shard
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 from gradgate.suites.workers.variables import environment
 from gradgate.suites.workers.worker import collect_rarely
@@ -57,12 +59,33 @@ def pytest_collection_finish() -> None:
     collect_rarely()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that choose among the tests."""
+    words = "run the I-th of N shares, which cost about the same; the tests of a file stay together"
+    parser.addoption("--part", type=Shard.parse, default=Shard(), metavar="I/N", help=words)
+    words = "run what a push leaves out, in folders of which a source or a test has changed since this commit"
+    parser.addoption("--since", metavar="REV", help=words)
+
+
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Make one ``--dist loadgroup`` group of a file's tests, which share programs and fixtures; a test's mark wins."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Make one ``--dist loadgroup`` group of a file's tests, which share programs and fixtures; a test's mark wins.
+
+    What is too expensive for every push is marked. What was not asked for is left out.
+    """
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.location[0]))
+    nightly.mark(items)
+    seconds, since = nightly.read(), config.getoption("--since")
+    here = config.getoption("--part").part(
+        nightly.touched(items, since) if since else items,
+        lambda item: item.location[0],
+        lambda item: seconds.get(nightly.function_of(item.nodeid), 0.2),
+    )
+    chosen = set(here)
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = here
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,130 @@
+"""Which tests are too expensive for every push, and run every night instead.
+
+``nightly.toml`` names the expensive test functions and the processor seconds of one of their tests. Of each of them, a
+push runs as many tests as fit into `SHARE`, the same ones every time; all others are marked `nightly`. So every kind of
+test runs for a push unless one alone takes longer than the share, and ``nox -s nightly`` runs all of them. For a pull
+request, ``nox -s nightly -- --since REV`` runs those that were left out in folders that the change touches.
+
+``python -m gradgate.suites.tests.nightly report/*.xml`` writes the file again, from the JUnit reports of all shares of
+a nightly run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import subprocess
+import sys
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from gradgate.suites.console.files import write_atomically
+
+TABLE = Path(__file__).with_name("nightly.toml")
+SHARE = 12.0
+"""Processor seconds that a push spends on one test function of the table."""
+
+
+def read(path: Path = TABLE) -> dict[str, float]:
+    """Test function, as ``gate/test_gate.py::test_name`` -> seconds of one of its tests."""
+    return {str(name): float(seconds) for name, seconds in tomllib.loads(path.read_text()).items()}
+
+
+def function_of(item: str) -> str:
+    """The test function of a test, by its node id from this folder on.
+
+    >>> function_of("suites/tests/gate/test_gate.py::test_name[jax]@group")
+    'gate/test_gate.py::test_name'
+    """
+    return item.partition("[")[0].partition("@")[0].rpartition("suites/tests/")[2]
+
+
+def left_to_the_night(items: Sequence[str], seconds: Mapping[str, float], share: float = SHARE) -> set[str]:
+    """The tests that a push leaves out.
+
+    Args:
+        items: node ids of all tests.
+        seconds: what one test of an expensive function costs.
+    """
+    of_function: dict[str, list[str]] = defaultdict(list)
+    for item in items:
+        of_function[function_of(item)].append(item)
+    left: set[str] = set()
+    for name, each in seconds.items():
+        # By a hash, so that the kinds of parameters are mixed and a new test moves no other.
+        mixed = sorted(of_function.get(name, []), key=lambda item: hashlib.sha256(item.encode()).hexdigest())
+        left.update(mixed[int(share / each) :])
+    return left
+
+
+def mark(items: Sequence[pytest.Item]) -> None:
+    """Mark what a push leaves out as `nightly`."""
+    left = left_to_the_night([item.nodeid for item in items], read())
+    for item in items:
+        if item.nodeid in left:
+            item.add_marker(pytest.mark.nightly)
+
+
+def folders_of(changed: Iterable[str]) -> set[str]:
+    """The folders of tests, as ``gate/``, whose sources or tests are among changed files.
+
+    A folder of tests has the name of the folder that it tests, and so has one in `references`.
+
+    >>> sorted(folders_of(["suites/gate/side.py", "references/chain/spec.py", "suites/tests/exact/test_wide.py"]))
+    ['exact/', 'gate/', 'references/chain/']
+    """
+    found = set()
+    for path in changed:
+        parts = path.split("/")[:-1]
+        while parts[:1] == ["suites"] or parts[:1] == ["tests"]:
+            parts = parts[1:]
+        for depth in (2, 1):  # the innermost folder that has tests of its own
+            if len(parts) >= depth and TABLE.parent.joinpath(*parts[:depth]).is_dir():
+                found.add("/".join(parts[:depth]) + "/")
+                break
+    return found
+
+
+def touched(items: Sequence[pytest.Item], since: str) -> list[pytest.Item]:
+    """Of the tests that a push leaves out, those of folders that have changed since a commit."""
+    command = ["git", "diff", "--name-only", "--merge-base", since]
+    changed = subprocess.run(command, cwd=TABLE.parents[2], capture_output=True, text=True, check=False)
+    if changed.returncode:
+        raise pytest.UsageError(f"--since {since}: {changed.stderr.strip()}")
+    folders = folders_of(changed.stdout.splitlines())
+    left = [item for item in items if item.get_closest_marker("nightly")]
+    return [item for item in left if any(function_of(item.nodeid).startswith(folder) for folder in folders)]
+
+
+def measured(reports: Iterable[Path]) -> dict[str, float]:
+    """The mean seconds of the tests of each function, of those whose tests together cost more than the share."""
+    taken: dict[str, list[float]] = defaultdict(list)
+    for report in reports:
+        for case in ElementTree.parse(report).getroot().iter("testcase"):
+            place = str(case.get("classname")).partition("suites.tests.")[2].replace(".", "/")
+            taken[function_of(f"{place}.py::{case.get('name')}")].append(float(case.get("time", 0)))
+    dear = {name: sum(each) / len(each) for name, each in taken.items() if sum(each) > SHARE}
+    return {name: float(f"{seconds:.2g}") for name, seconds in sorted(dear.items())}
+
+
+def write(seconds: Mapping[str, float], path: Path = TABLE) -> None:
+    """Write the table; its comment stays."""
+    head = [line for line in path.read_text().splitlines() if line.startswith("#")] if path.exists() else []
+    write_atomically(path, "\n".join([*head, *(f'"{name}" = {each:g}' for name, each in seconds.items())]) + "\n")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Write the table again; returns 0."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("reports", nargs="+", type=Path, metavar="XML", help="JUnit reports that hold all tests")
+    write(measured(parser.parse_args(words).reports))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
