@@ -192,12 +192,18 @@ class PrefixSum(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, dy: Any) -> Any:
         x, w = ctx.saved_tensors
         back = dy.flip(-1).cumsum(-1).flip(-1)
         return back * w, back * x
+
+    @staticmethod
+    def jvp(ctx: Any, dx: Any, dw: Any) -> Any:
+        x, w = ctx.saved_tensors
+        return (dx * w + x * dw).cumsum(-1)
 
 
 class Recomputed(torch.autograd.Function):
@@ -396,6 +402,7 @@ MUTANTS = (
     (scaled, "ctx.mark_non_differentiable(size)", ""),
     (prefix_sum, "dy.flip(-1).cumsum(-1).flip(-1)", "dy.cumsum(-1)"),
     (prefix_sum, "return back * w, back * x", "return back * w, dy * x"),
+    (prefix_sum, "(dx * w + x * dw).cumsum(-1)", "(dx * w - x * dw).cumsum(-1)"),
     (power, "dy * power * x ** (power - 1)", "dy * power * x ** power"),
     (power, "dy * power * x ** (power - 1)", "dy * (power - 1) * x ** (power - 1)"),
     (recomputed, "return None, dx, dw", "return None, dx, 2 * dw"),
