@@ -51,8 +51,8 @@ KAPPA = 16.0
 EXCESS = 2.0
 """On most problems, a leaf's error may be this many times its allowance (`gradgate.suites.judging.population`)."""
 FLUSHED = {"float64": 2.0**-1022, "float32": 2.0**-126, "float16": 2.0**-25, "bfloat16": 2.0**-126}
-"""What may be zero in a dtype: below the smallest normal number, because XLA flushes it; half of the smallest number in
-float16, of which no hardware flushes any."""
+"""What may be zero in a dtype: below the smallest normal number, because XLA flushes it. No hardware flushes numbers of
+float16, so there it is half of the smallest one."""
 ADVICE = (
     "it promises accumulates='float32', so this noise is that of plain backprop in float32, rounded once: convert what "
     "it reads to float32, compute and sum in float32, and round only its results"
