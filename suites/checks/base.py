@@ -14,7 +14,7 @@ import numpy as np
 
 from gradgate.references import oracle, registry
 from gradgate.references.contract import Claim, Problem, Spec, Tree
-from gradgate.suites.exact import balls, truth
+from gradgate.suites.exact import balls, truth, underflow
 from gradgate.suites.exact.agreement import Agreement
 from gradgate.suites.judging.explain import listed
 from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject, build
@@ -152,6 +152,42 @@ class Case:
         found = self.compared(grads, reference, dtype, factor)
         self.record(found)
         require(found, grads, what, reference.grads)
+
+    def judge_derived(
+        self,
+        got: Mapping[str, Any],
+        reference: oracle.Reference,
+        run: Callable[[Any, Tree], Tree],
+        problem: Problem,
+        vector: Tree,
+        what: str,
+        nearest: Callable[[Tree], Tree] | None = None,
+    ) -> None:
+        """`judge` of a derivative that the framework has made of a function's own one, in the widest dtype.
+
+        A rule is written so that it loses no small numbers, and its derivative is not. So what it loses because results
+        on the way are too small for the dtype is no fault, and is remarked (`gradgate.suites.exact.underflow`).
+
+        Args:
+            run: what has computed the derivative, of a problem and a vector.
+            problem, vector: those of `got`.
+            nearest: the truth, of an answer, where `reference` has only what is nearest to one that is rounded.
+
+        Raises:
+            Refuted: as `judge`.
+        """
+        found = self.compared(got, reference, self.widest)
+        if not found.equal:
+            with contextlib.suppress(Exception):  # foreign code may fail in balls in any way: nothing is explained then
+                lost = underflow.losses(run, problem, vector)
+                known = dataclasses.replace(reference, grads=nearest(lost.formula)) if nearest else reference
+                again = self.compared(lost.unexplained(got, known.grads), known, self.widest)
+                if again.equal and self.compared(lost.formula, known, self.widest).equal:
+                    wrong = element(found.leaf, got, known.grads).removeprefix("; ")
+                    self.remark = (1.0, f"{what}{wrong}: a result on the way is too small for {self.widest}")
+                    found = again
+        self.record(found)
+        require(found, got, what, reference.grads)
 
     def compared(
         self, got: Mapping[str, Any], reference: oracle.Reference, dtype: str, factor: float = 1.0

@@ -108,7 +108,8 @@ def forward_mode(case: Case) -> None:
             exact = forward.pushed(problem, lambda given: pair.outputs("reference", given, given.params), vector)
     known = oracle.Reference(0.0, exact, farthest(runs, runs[0]))
     check_outputs(got, exact)
-    case.judge({path: to_numpy(leaf) for path, leaf in got.items()}, known, case.widest, what="in forward mode: ")
+    given = {path: to_numpy(leaf) for path, leaf in got.items()}
+    case.judge_derived(given, known, _pushed(case, "function"), case.problem(), vector, "in forward mode: ")
     if "second_order" not in case.subject.declared.composes:
         try:
             curvature = measured(case, case.problem(), vector)
@@ -136,7 +137,8 @@ def over_reverse(case: Case, vector: Tree, reference: oracle.Reference) -> str:
         got = case.subject.guard(problem, case.options, run, problem, vector)
     except Fault as fault:
         return fault.sentence
-    case.judge(oracle.split(problem, got), reference, case.widest, what="forward over reverse: ")
+    found = oracle.split(problem, got)
+    case.judge_derived(found, reference, _pushed_gradient(case), case.problem(), vector, "forward over reverse: ")
     return ""
 
 

@@ -230,13 +230,23 @@ def _differentiated_twice(case: Case, problem: Problem) -> None:
         if not isinstance(fault.__cause__, RefusedInWords):
             raise
         return
+
+    def nearest(answer: Mapping[str, Any]) -> dict[str, Any]:
+        return _by_values(pair, problem, vector, answer)
+
     try:
-        exact = _by_values(pair, problem, vector, runs[0]) if pair.against_itself else runs[0]
+        exact = nearest(runs[0]) if pair.against_itself else runs[0]
     except (balls.Unknown, balls.Undecided):  # nothing says what is right
         return
     known = oracle.Reference(0.0, exact, farthest(runs, runs[0]), declared=case.declared_error)
+
+    def again(given: Any, along: Any) -> dict[str, Any]:
+        return _tensors_of_twice(pair, "function", given, along, case.options)
+
     try:
-        case.judge(got, known, case.widest, what="differentiated again: ")
+        case.judge_derived(
+            got, known, again, problem, vector, "differentiated again: ", nearest if pair.against_itself else None
+        )
     except Refuted as why:
         constant = [
             path for path, grad in _pulled(pair, "function", problem, case.options).items() if _is_constant(grad)
@@ -251,12 +261,17 @@ def _differentiated_twice(case: Case, problem: Problem) -> None:
 
 def _twice(pair: Pair, role: str, problem: Any, vector: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Path -> H·v of Σ c·(y + y²/2) by autograd, NumPy: the upstream gradient depends on the leaves, as in training."""
+    return {path: to_numpy(leaf) for path, leaf in _tensors_of_twice(pair, role, problem, vector, options).items()}
+
+
+def _tensors_of_twice(pair: Pair, role: str, problem: Any, vector: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """`_twice`, before its results are NumPy's."""
     import torch
 
     params = _leaves(problem)
     torch.autograd.backward(_along_gradient(pair, role, problem, vector, options, params))
     # `grad` would miss the error that once_differentiable puts in the graph
-    return {path: to_numpy(leaf) for path, leaf in _filled({p: t.grad for p, t in params.items()}, params).items()}
+    return _filled({p: t.grad for p, t in params.items()}, params)
 
 
 def _along_gradient(

@@ -22,6 +22,8 @@ leaf of the true gradient, g the method's in the dtype under test, u the dtype's
    In bfloat16 and float16 plain backprop itself may be far off: sums in them stop to grow. So a second yardstick stands
    beside it, plain backprop in float32 whose result is rounded once (`Reference.inside`). It takes the place of the
    noise if a function promises to accumulate in float32 (`sharper`), and is reported in any case (`beside`).
+   Numbers below the smallest normal one of a dtype may be zero in it (`FLUSHED`). By so much every number of a leaf may
+   be off, and that is taken off the distance, too.
 4. *A zero leaf*, ‖g*‖ ≤ u·‖whole g*‖, is compared with the whole gradient: ‖whole g*‖ takes the place of ‖g*‖. If the
    whole gradient is zero, 1 takes the place of its norm. A method's own gradient of a zero leaf is a rounding error. So
    if a result is compared with the method's own gradient, it is still the true leaf that decides (`own_truth`).
@@ -48,6 +50,9 @@ KAPPA = 16.0
 """The error of every method may be this many times the noise."""
 EXCESS = 2.0
 """On most problems, a leaf's error may be this many times its allowance (`gradgate.suites.judging.population`)."""
+FLUSHED = {"float64": 2.0**-1022, "float32": 2.0**-126, "float16": 2.0**-25, "bfloat16": 2.0**-126}
+"""What may be zero in a dtype: below the smallest normal number, because XLA flushes it. No hardware flushes numbers of
+float16, so there it is half of the smallest one."""
 ADVICE = (
     "it promises accumulates='float32', so this noise is that of plain backprop in float32, rounded once: convert what "
     "it reads to float32, compute and sum in float32, and round only its results"
@@ -168,7 +173,8 @@ def compare(
         apart = got - exact - rest if factor == 1.0 else got - factor * exact - factor * rest
         noise, more = (abs(factor) * part for part in _strays(reference, name, kappa))
         size = abs(factor) * sizes[name]
-        distance = _undeclared(_norm(apart), size, whole, reference.declared, dtype)
+        norm = max(0.0, far - FLUSHED[dtype] * math.sqrt(apart.size)) if (far := _norm(apart)) == far else far
+        distance = _undeclared(norm, size, whole, reference.declared, dtype)
         leaves[name] = _relative(distance, size, whole, noise, more, dtype)
         plain = _relative(distance, size, whole, noise, 0.0, dtype) if more else leaves[name]
         beyond = max(beyond, plain[2])
@@ -217,6 +223,7 @@ def own_truth(reference: Reference, grads: Mapping[str, Any], dtype: str) -> Ref
 def compare_value(value: float, reference: Reference, dtype: str, kappa: float = KAPPA) -> Comparison:
     """Judge the loss by the same rule, with the κ of the claim: few methods compute the loss from rebuilt states."""
     size, apart = abs(reference.loss), abs(value - reference.loss)
+    apart = max(0.0, apart - FLUSHED[dtype]) if apart == apart else apart
     apart = _undeclared(apart, size, size, reference.declared, dtype)
     return Comparison(dtype, {"": _relative(apart, size, size, *_strays(reference, "", kappa), dtype)})
 

@@ -25,7 +25,7 @@ from gradgate.suites.pairs import devices as places
 from gradgate.suites.pairs import trees, triton_interpreter
 from gradgate.suites.pairs.device_names import INTERPRETER
 from gradgate.suites.pairs.draws import WIDTHS
-from gradgate.suites.pairs.spec import PairProblem, PairSpec, generator
+from gradgate.suites.pairs.spec import PairProblem, PairSpec, bare, generator
 from gradgate.suites.watching import portable
 from gradgate.suites.watching.recorder import Array
 
@@ -77,6 +77,27 @@ class SeenPair(GivenPair):
         """Path -> output of ``function`` or ``reference``, on the device of the kernels that it launches."""
         with places.running(self._devices(role)):
             return super().all_outputs(role, problem, params, options)
+
+    def outputs(
+        self, role: str, problem: PairProblem, params: Tree, options: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Path -> floating output, without `without_gradient`."""
+        found = super().outputs(role, problem, params, options)
+        return {path: leaf for path, leaf in found.items() if path not in self.without_gradient}
+
+    @functools.cached_property
+    def without_gradient(self) -> frozenset[str]:
+        """The outputs that a Function gives to `ctx.mark_non_differentiable`: its derivative leaves them out."""
+        if self.where != "torch" or not self.against_itself:
+            return frozenset()
+        import torch
+
+        problem = bare(self, self.spec())
+        with torch.enable_grad():
+            params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
+            found = super().outputs("function", problem, params)
+        fixed = frozenset(path for path, leaf in found.items() if not leaf.requires_grad)
+        return fixed if len(fixed) < len(found) else frozenset()
 
     def drawn(self, spec: PairSpec) -> dict[str, Any]:
         """Path -> NumPy array."""

@@ -181,10 +181,16 @@ class Judged:
 
         So it is where the forward pass is an iteration that stops, such as a bisection: it is a staircase, whose steps
         have another derivative than the function that it approximates. The differences have five digits. So an error
-        below `COARSE` would not be seen in them; one below `FINE`, in sixty digits, is none in any float.
+        below `COARSE` would not be seen in them; one below `FINE`, in sixty digits, is none in any float. They say
+        nothing of what other claims judge, such as a second derivative, or one input alone; and where the formula is
+        that of the forward pass, there are no steps.
         """
         one = self.finding
         if one is None or one.error is None or not one.leaf:  # a wrong value is no matter of derivatives
+            return False
+        rows = self.verdicts[self.worst.stem]
+        same = any(row.task.claim == "gradient_exact" and row.verdict == "upheld" for row in rows)
+        if same or one.task.claim not in ("gradient_exact", *FLOATS):
             return False
         if self.rule.kind in COMPARED:
             return False

@@ -16,7 +16,15 @@ from gradgate.references.backends import UNIT_ROUNDOFF
 from gradgate.references.oracle import Reference
 from gradgate.suites.engine.strategies import edge_specs
 from gradgate.suites.exact import truth
-from gradgate.suites.judging.tolerance import GROWTH, KAPPA, Comparison, compare, compare_value, own_truth
+from gradgate.suites.judging.tolerance import (
+    FLUSHED,
+    GROWTH,
+    KAPPA,
+    Comparison,
+    compare,
+    compare_value,
+    own_truth,
+)
 
 DTYPES = ["float64", "float32", "bfloat16"]
 
@@ -53,6 +61,17 @@ def test_the_bound_is_kappa_roundoffs_of_the_noise_or_of_the_floor(dtype: str, n
     assert found.error == pytest.approx(1.001 * bound / size)
     assert found.ratio == pytest.approx(1.001 * KAPPA)
     assert found.wrong == {"a": found.error}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_number_below_the_smallest_normal_one_may_be_zero_and_no_other(dtype: str) -> None:
+    least = FLUSHED[dtype]
+    assert least == float(np.finfo("float32").tiny)
+    for size, may in ((0.99, True), (2.0, False)):
+        ref = reference(a=np.full(3, size * least), loss=size * least)
+        assert compare({"a": np.zeros(3)}, ref, dtype).equal == may
+        assert compare_value(0.0, ref, dtype).equal == may
+    assert not compare({"a": np.full(3, np.nan)}, reference(a=np.full(3, 0.1 * least)), dtype).equal
 
 
 def test_float32_is_allowed_what_float64_is_not() -> None:

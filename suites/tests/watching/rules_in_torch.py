@@ -166,6 +166,22 @@ class ClampInPlace(torch.autograd.Function):
         return dy * on
 
 
+class Scaled(torch.autograd.Function):
+    """Its second output is a float without a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        size = x.abs().amax()
+        ctx.save_for_backward(x)
+        ctx.mark_non_differentiable(size)
+        return x * x.sigmoid(), size
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any, _: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return dy * torch.sigmoid(x) * (1 + x * torch.sigmoid(-x))
+
+
 class PrefixSum(torch.autograd.Function):
     generate_vmap_rule = True
 
@@ -176,12 +192,18 @@ class PrefixSum(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, dy: Any) -> Any:
         x, w = ctx.saved_tensors
         back = dy.flip(-1).cumsum(-1).flip(-1)
         return back * w, back * x
+
+    @staticmethod
+    def jvp(ctx: Any, dx: Any, dw: Any) -> Any:
+        x, w = ctx.saved_tensors
+        return (dx * w + x * dw).cumsum(-1)
 
 
 class Recomputed(torch.autograd.Function):
@@ -302,6 +324,10 @@ def clamp_in_place() -> None:
     ClampInPlace.apply(_leaf(3, 4) * 1).sum().backward()
 
 
+def scaled() -> None:
+    Scaled.apply(_leaf(3, 4))[0].sum().backward()
+
+
 def prefix_sum() -> None:
     x, w = torch.randn(2, 4), torch.randn(2, 4)
     torch.vmap(torch.func.grad(lambda x, w: PrefixSum.apply(x, w).sum(), (0, 1)))(x, w)
@@ -346,7 +372,8 @@ def hooked_module_before() -> None:
 
 CALLERS = (
     product, swish, rms_norm, cross_entropy, linear, exponential, log_sum_exp, leaky_relu, direction, sin_cos,
-    clamp_in_place, prefix_sum, power, recomputed, gated, reentrant, hooked, hooked_module, hooked_module_before,
+    clamp_in_place, scaled, prefix_sum, power, recomputed, gated, reentrant, hooked, hooked_module,
+    hooked_module_before,
 )  # fmt: skip
 MUTANTS = (
     (product, "return dy * y, dy * x", "return dy * y, dy * y"),
@@ -371,8 +398,11 @@ MUTANTS = (
     (sin_cos, "ds * x.cos() - dc * x.sin()", "ds * x.cos()"),
     (clamp_in_place, "return dy * on", "return dy * on.float().mean()"),
     (clamp_in_place, "save_for_backward(x > 0)", "save_for_backward(x > -0.5)"),
+    (scaled, "(1 + x * torch.sigmoid(-x))", "(1 + x * torch.sigmoid(x))"),
+    (scaled, "ctx.mark_non_differentiable(size)", ""),
     (prefix_sum, "dy.flip(-1).cumsum(-1).flip(-1)", "dy.cumsum(-1)"),
     (prefix_sum, "return back * w, back * x", "return back * w, dy * x"),
+    (prefix_sum, "(dx * w + x * dw).cumsum(-1)", "(dx * w - x * dw).cumsum(-1)"),
     (power, "dy * power * x ** (power - 1)", "dy * power * x ** power"),
     (power, "dy * power * x ** (power - 1)", "dy * (power - 1) * x ** (power - 1)"),
     (recomputed, "return None, dx, dw", "return None, dx, 2 * dw"),

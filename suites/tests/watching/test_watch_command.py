@@ -356,6 +356,16 @@ def test_only_an_iteration_is_judged_by_its_differences(leaf: str, error: float,
     assert dataclasses.replace(one, acknowledged="why").state == ("acknowledged" if state == "refuted" else state)
 
 
+@pytest.mark.parametrize("claim", ["forward_mode", "each_leaf_alone", "cotangents", "gradient_float32"])
+def test_no_iteration_explains_what_differences_do_not_see(claim: str) -> None:
+    rule = Rule("torch", "autograd.Function", "mylib:Square", "/there/mylib.py", 3)
+    exact = Verdict(Task("Square", "Square", "torch", "gradient_exact"), "upheld", 1, 1e-58)
+    wrong = Verdict(Task("Square", "Square", "torch", claim), "refuted", 1, 1.0, leaf="x", spec={"regime": ""})
+    call = results.Seen("s", rule, (), False)
+    one = results.Judged(rule, (call,), {"s": [exact, wrong]}, {}, explained=results.Explained(results.AGREES))
+    assert one.state == "refuted"
+
+
 @pytest.mark.parametrize(
     ("kind", "leaf", "error", "state"),
     [
