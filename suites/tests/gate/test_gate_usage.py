@@ -81,6 +81,34 @@ def test_a_project_that_names_nothing_to_gate(scratch: Any, gate: Any) -> None:
     assert "[[tool.gradgate.methods]]" in ran.err
 
 
+ONES = """import torch
+import gradgate
+def square(x): return x * x
+def one(): return 1.0
+pair = gradgate.Pair({function}, square, {{"x": gradgate.normal("N")}}, {{"N": (3,)}}, name="mine")
+"""
+
+
+def test_a_pair_of_the_head_that_cannot_be_called_is_wrong_usage_and_one_of_the_base_is_mended(
+    scratch: Any, gate: Any, torch: Any
+) -> None:
+    right, wrong = (ONES.format(function=name) for name in ("lambda x: x**2", "one"))
+    settings = '[tool.gradgate]\npairs = ["pairs.py"]\nprofiles = ["cpu"]\nexamples = 2\n'
+    scratch.commit({"pyproject.toml": settings, "pairs.py": right})
+    scratch.git("switch", "--quiet", "--create", "wrong")
+    scratch.commit({"pairs.py": wrong})
+    ran = gate(scratch)
+    assert ran.status == 3
+    assert ran.err.count("\n") == 1
+    assert "pair: the function one() cannot be called as one(x), as declared" in ran.err
+    scratch.git("switch", "--quiet", "--create", "mended")
+    scratch.commit({"pairs.py": right})
+    ran = gate(scratch, base="wrong")
+    assert ran.status == 0, ran.out + ran.err
+    assert "the base could not be judged: the method raised TypeError" in ran.out
+    assert "PASS: only improvements" in ran.out
+
+
 def test_the_project_is_the_nearest_folder_with_a_pyproject(scratch: Any) -> None:
     scratch.commit({"packages/one/pyproject.toml": "", "packages/one/src/a.py": ""})
     repository = Repository.around(scratch.root / "packages/one/src")
