@@ -231,12 +231,12 @@ def _by_constants(
     arrays = [to_numpy(leaf) for leaf in leaves([problem.params, problem.data, *trees]) if leaf is not None]
     data = frozenset(abs(x) for array in arrays if array.dtype.kind == "f" for x in array.ravel().tolist())
 
-    def own(digits: int) -> dict[str, Any]:
+    def of_method(digits: int) -> dict[str, Any]:
         found = _leaves(case, values(digits))
         return found if names is None else {name: found[name] for name in names}
 
     try:
-        return explained(own, lambda digits: plainly(digits).values, data, case.widest)
+        return explained(of_method, lambda digits: plainly(digits).values, data, case.widest)
     except balls.Undecided as why:
         raise Rejected from why
 

@@ -390,7 +390,7 @@ def test_a_method_that_raised_on_the_base_is_fixed_and_its_figure_is_new() -> No
     failed = Finding("unmeasured", "f:m:jax@cpu", cell(), sentence="failed on the base: the program failed: TypeError")
     fixed = dataclasses.replace(fixed, owner="f:m:jax")
     said = text(document(*gate._beside_fixes([failed, fixed])))
-    assert said.endswith("PASS: 1 claim is fixed by this change, 1 new cell\n")
+    assert said.endswith("PASS: only improvements, 1 claim is fixed by this change, 1 new cell\n")
     assert document(*gate._beside_fixes([failed])).status == 2
     killed = dataclasses.replace(failed, sentence="failed on the base: the compiler did not end within 300 s")
     assert document(*gate._beside_fixes([killed, fixed])).status == 2

@@ -15,6 +15,7 @@ from gradgate.suites.gate import allow
 from gradgate.suites.gate.git import Repository
 from gradgate.suites.gate.manifest import Gated
 from gradgate.suites.gate.overlay import is_gradgate
+from gradgate.suites.gate.side import Side
 from gradgate.suites.settings import Settings, Target
 from gradgate.suites.tests.scratch import Scratch
 
@@ -81,32 +82,28 @@ def test_a_project_that_names_nothing_to_gate(scratch: Any, gate: Any) -> None:
     assert "[[tool.gradgate.methods]]" in ran.err
 
 
-ONES = """import torch
+WRONG = """import torch
 import gradgate
 def square(x): return x * x
 def one(): return 1.0
-pair = gradgate.Pair({function}, square, {{"x": gradgate.normal("N")}}, {{"N": (3,)}}, name="mine")
+pair = gradgate.Pair(one, square, {"x": gradgate.normal("N")}, {"N": (3,)}, name="mine")
 """
 
 
-def test_a_pair_of_the_head_that_cannot_be_called_is_wrong_usage_and_one_of_the_base_is_mended(
-    scratch: Any, gate: Any, torch: Any
+def test_a_pair_that_cannot_be_called_is_wrong_usage_on_the_head_and_not_on_the_base(
+    scratch: Any, gate: Any, torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right, wrong = (ONES.format(function=name) for name in ("lambda x: x**2", "one"))
-    settings = '[tool.gradgate]\npairs = ["pairs.py"]\nprofiles = ["cpu"]\nexamples = 2\n'
-    scratch.commit({"pyproject.toml": settings, "pairs.py": right})
-    scratch.git("switch", "--quiet", "--create", "wrong")
-    scratch.commit({"pairs.py": wrong})
+    scratch.commit({"pyproject.toml": '[tool.gradgate]\npairs = ["pairs.py"]\n', "pairs.py": WRONG})
     ran = gate(scratch)
     assert ran.status == 3
     assert ran.err.count("\n") == 1
-    assert "pair: the function one() cannot be called as one(x), as declared" in ran.err
-    scratch.git("switch", "--quiet", "--create", "mended")
-    scratch.commit({"pairs.py": right})
-    ran = gate(scratch, base="wrong")
-    assert ran.status == 0, ran.out + ran.err
-    assert "the base could not be judged: the method raised TypeError" in ran.out
-    assert "PASS: only improvements" in ran.out
+    assert "the head" in ran.err
+    assert "mine: the function one() cannot be called as one(x), as declared" in ran.err
+    monkeypatch.chdir(scratch.root)
+    request = {"own": False, "tree": str(scratch.root)}
+    assert Side(request | {"base": True}).describe()["methods"] == ["mine:mine:torch"]
+    with pytest.raises(UsageError, match="cannot be called"):
+        Side(request | {"base": False}).describe()
 
 
 def test_the_project_is_the_nearest_folder_with_a_pyproject(scratch: Any) -> None:

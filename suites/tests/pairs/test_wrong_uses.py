@@ -181,19 +181,19 @@ def test_a_module_with_parameters_is_refused_because_their_gradients_would_not_b
 ) -> None:
     pytest.importorskip(framework)
     pytest.importorskip("equinox")
-    fields = {"reference": "'ops:plain'"} | {role: "__import__('layers').{}"}
+    fields = {"reference": "'ops:plain'"} | {role: "__import__('layers').LAYER"}
     text = pair(**fields)
     (folder / "layers.py").write_text(f"{ARRAYS[framework]}\n{LAYERS[framework]}")
     try:
         with pytest.raises(UsageError) as raised:
-            declared(folder, framework, text.format("layer"))
+            declared(folder, framework, text.replace("LAYER", "layer"))
         assert str(raised.value).startswith(
             f"p: the {role} is a module with parameters, weight, whose gradients would not be judged: declare a "
             "gradgate.module_pair"
         )
-        declared(folder, framework, text.format("fixed"))
+        declared(folder, framework, text.replace("LAYER", "fixed"))
     finally:
-        sys.modules.pop("layers")
+        sys.modules.pop("layers", None)
 
 
 @pytest.mark.parametrize("framework", ARRAYS)
