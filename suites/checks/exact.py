@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Mapping
@@ -23,6 +24,7 @@ from gradgate.suites.exact.programs import Evaluator, Result
 from gradgate.suites.exact.rounded import explained
 from gradgate.suites.judging.explain import UNSCALED, listed
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, check_form
+from gradgate.suites.pairs.spec import PairProblem
 
 NUDGE = 2.0**-20
 """Relative change of the numbers that a program reads out of tensors, to see whether its result depends on them. It is
@@ -142,13 +144,15 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
         if near is not None:
             case.exact = dataclasses.replace(near, narrowed=narrowed)
             return
+    agreement = _unrounded(case, agreement, values, plainly, trees)
     if _against_itself(case):
         agreement = dataclasses.replace(agreement, shown="")  # the nearest gradient is right in no single number
         where = Parting("as its forward pass shows along random directions; the errors may be larger")
     else:
         noted = Parting(own.notes[0]) if own.notes and agreement.open else None
         where = noted or _apart(case, agreement, values, plainly)
-    places = "; ".join(filter(None, [_exchanged(agreement, own.values, plainly), where.sentence]))
+    ignored = "" if trees or _against_itself(case) else _ignored(case, agreement, own.values, plain)
+    places = "; ".join(filter(None, [ignored, _exchanged(agreement, own.values, plainly), where.sentence]))
     said = _told(agreement, _meaning(case, agreement, own.values, plainly), own.values, places)
     said += f"; {UNSCALED}" if "" not in agreement.wrong and _adds(case) else ""
     said = f"at inputs that no draw has ({case.spec.regime}): {said}" if _unseen(case) else said  # type: ignore[attr-defined]
@@ -183,12 +187,42 @@ def _excused(case: Case, method: Evaluator, plain: Evaluator, trees: tuple[Tree,
     )
 
 
+def _unrounded(
+    case: Case,
+    agreement: Agreement,
+    values: Callable[..., Result],
+    plainly: Callable[..., Result],
+    trees: tuple[Tree, ...],
+) -> Agreement:
+    """The agreement without the leaves, or the loss, that differ by rounded constants alone: they are not wrong.
+
+    The leaf that is farthest off stays.
+    """
+    worst = max(agreement.wrong.values())
+    small = {name for name, error in agreement.wrong.items() if error <= NEAR and error < worst}
+    if not case.settings.get("constants", False) or agreement.open:
+        return agreement
+    for names in (small, small & {""}):
+        with contextlib.suppress(Rejected):
+            if names and _by_constants(case, values, plainly, trees, names) is not None:
+                left = {name: error for name, error in agreement.wrong.items() if name not in names}
+                return dataclasses.replace(agreement, wrong=left)
+    return agreement
+
+
 def _by_constants(
-    case: Case, values: Callable[..., Result], plainly: Callable[..., Result], trees: tuple[Tree, ...]
+    case: Case,
+    values: Callable[..., Result],
+    plainly: Callable[..., Result],
+    trees: tuple[Tree, ...],
+    names: Collection[str] | None = None,
 ) -> Agreement | None:
     """The agreement of the two programs once their constants are unrounded (`exact.rounded`); None if nothing helps.
 
     Claims about a paper's methods forgive nothing: we wrote the constants of those methods.
+
+    Args:
+        names: the leaves that are compared; None compares all that the claim is about.
 
     Raises:
         Rejected: a constant moves a comparison.
@@ -196,10 +230,13 @@ def _by_constants(
     problem = _problem(case)
     arrays = [to_numpy(leaf) for leaf in leaves([problem.params, problem.data, *trees]) if leaf is not None]
     data = frozenset(abs(x) for array in arrays if array.dtype.kind == "f" for x in array.ravel().tolist())
+
+    def of_method(digits: int) -> dict[str, Any]:
+        found = _leaves(case, values(digits))
+        return found if names is None else {name: found[name] for name in names}
+
     try:
-        return explained(
-            lambda digits: _leaves(case, values(digits)), lambda digits: plainly(digits).values, data, case.widest
-        )
+        return explained(of_method, lambda digits: plainly(digits).values, data, case.widest)
     except balls.Undecided as why:
         raise Rejected from why
 
@@ -313,6 +350,21 @@ def _followed(case: Case) -> str:
         return another.follows(case, grads, case.reference(case.widest), case.widest)
     except (Fault, Refuted, Rejected):
         return ""
+
+
+def _ignored(case: Case, agreement: Agreement, values: Mapping[str, Any], plain: Evaluator) -> str:
+    """The output whose upstream gradient the backward pass ignores, in words; "" if there is none."""
+    problem = _problem(case)
+    cotangents = problem.data.get("cotangents", {}) if isinstance(problem, PairProblem) else {}
+    if len(cotangents) < 2 or agreement.open or "" in agreement.wrong:
+        return ""
+    grads = {name: leaf for name, leaf in values.items() if name}
+    for path, cotangent in cotangents.items():
+        less = {**problem.data, "cotangents": {**cotangents, path: 0 * cotangent}}
+        with balls.digits(60), contextlib.suppress(balls.Unknown, balls.Undecided, NotFinite):
+            if not compare(grads, plain(problem._replace(data=less), 60).values).error > LIMIT:
+                return f"the upstream gradient of output {path} is ignored, and all else is right"
+    return ""
 
 
 def _exchanged(agreement: Agreement, values: Mapping[str, Any], plainly: Callable[..., Result]) -> str:

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +183,29 @@ def _on_the_host() -> Iterator[None]:
     finally:
         for name in added:
             del os.environ[name]
+
+
+def need_framework(name: str) -> None:
+    """Check that a framework is installed, before its methods are asked for. Other names are refused elsewhere.
+
+    Raises:
+        UsageError: it is not; says how to install it.
+    """
+    from gradgate.references.contract import FRAMEWORKS, installed  # what prints help does without
+
+    if name in FRAMEWORKS and not installed(name):
+        raise UsageError(f"{name} is not installed: pip install 'gradgate[{name}]'")
+
+
+def need_some(chosen: argparse.Namespace, found: Sized) -> None:
+    """Check that a target has something in the framework that is asked for: nothing judged must not look right.
+
+    Raises:
+        UsageError: it has nothing.
+    """
+    if not found:
+        where = f" in {chosen.framework}: leave --framework out" if chosen.framework else ""
+        raise UsageError(f"{chosen.target or chosen.family} has nothing{where}")
 
 
 def need_report() -> None:

@@ -100,7 +100,7 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
             overlay = Overlay.make(place / f"import-{who}", trees[rev], judge=trees[head], also=settings[rev].path)
             overlay = overlay.guarded(tops[rev], tops.values(), working)
             sides.append(_Side(python, overlay, f"the {who} {rev[:10]}", chosen, settings[rev].path, who == "base"))
-        before, after = (side.describe() for side in sides)
+        after, before = (side.describe() for side in reversed(sides))  # the head may be wrong usage
         for half, rev in ((before, base), (after, head)):
             half.benchmarks = benchmarks.names(trees[rev] / BENCHMARKS)
         _check_allowed(allowed, before, after, settings[head].allow)
@@ -340,14 +340,20 @@ def _gradients(verdicts: Verdicts, was: Verdicts, renamed: Mapping[str, str]) ->
             reason = f"is upheld, though declared false: {task.declared_reason}"
         elif kind == "known":
             reason, beside = f"{reason}; declared: {task.declared_reason}", ""
-        if verdict.outcome == "upheld" and base is not None and base.outcome == "failure":
-            kind, reason, beside = "fixed", f"refuted on the base: {explain(base).reason}", ""
+        if verdict.outcome == "upheld" and base is not None and (base.outcome == "failure" or _raised(base)):
+            was_told = "the base could not be judged" if _raised(base) else "refuted on the base"
+            kind, reason, beside = "fixed", f"{was_told}: {explain(base).reason}", ""
         if kind:
             declare = "" if kind in ("fixed", "known") else words.declare
             sentence = "\n  ".join(filter(None, (reason, beside, declare)))
             again = "" if kind == "fixed" else words.reproduce
             found.append(Finding(kind, called, sentence=sentence, reproduce=again, owner=task.owner))
     return found
+
+
+def _raised(base: Verdict) -> bool:
+    """Whether the base's method raised; time and memory that ran out are no such reason."""
+    return base.outcome == "error" and base.reason.startswith("the method raised ")
 
 
 def _decisions(judged: _Judged, renamed: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:
@@ -369,12 +375,18 @@ def _unjudged(after: Half, verdicts: Verdicts) -> list[Finding]:
 
 
 def _beside_fixes(findings: list[Finding]) -> list[Finding]:
-    """The findings; a rise of a method that this change fixes does not fail, as its base computes something else."""
+    """The findings; a rise of a method that this change fixes does not fail, as its base computes something else.
+
+    If the base's program fails, there is nothing to compare with: the figure is new.
+    """
     fixed = {finding.owner for finding in findings if finding.kind == "fixed"}
-    broken = {finding.owner for finding in findings if finding.kind == "refuted"}
-    return [
-        replace(finding, kind="with_fix")
-        if finding.kind == "rise" and owner(finding.row) in fixed - broken
-        else finding
-        for finding in findings
-    ]
+    mended = fixed - {finding.owner for finding in findings if finding.kind == "refuted"}
+
+    def beside(finding: Finding) -> Finding:
+        if not finding.row or owner(finding.row) not in mended:
+            return finding
+        if finding.kind == "unmeasured" and finding.sentence.startswith("failed on the base: the program failed"):
+            return replace(finding, kind="new")
+        return replace(finding, kind="with_fix") if finding.kind == "rise" else finding
+
+    return [beside(finding) for finding in findings]

@@ -188,7 +188,10 @@ def _row(cell: MethodCell, measured: Measurement) -> dict[str, Any]:
 
 def _methods(chosen: argparse.Namespace) -> list[tuple[Method, Family]]:
     if chosen.target and not chosen.family:
-        return [(method, family) for family in calls.offered(chosen.target) for method in family.methods]
+        offered = [(method, family) for family in calls.offered(chosen.target) for method in family.methods]
+        offered = [one for one in offered if chosen.framework in (None, one[0].framework)]
+        arguments.need_some(chosen, offered)
+        return offered
     if not chosen.family:
         raise UsageError(f"say which problems: --family {' | '.join(registry.families())}, or file.py of your pairs")
     family = registry.family(chosen.family)
@@ -197,6 +200,7 @@ def _methods(chosen: argparse.Namespace) -> list[tuple[Method, Family]]:
     else:
         # PyTorch runs each cell for real, with the same bytes on every profile: it is measured only when requested.
         found = registry.methods(chosen.family, chosen.method, chosen.framework or "jax")
+        arguments.need_framework(chosen.framework or "jax")
     return [(method, family) for method in found]
 
 

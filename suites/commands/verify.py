@@ -294,6 +294,8 @@ def _tasks(chosen: argparse.Namespace, supervisor: Supervisor, kept: Verdicts) -
     def described(target: str, family: str, framework: str | None) -> list[Task]:
         return kept.describe(target, family, framework, lambda: supervisor.describe_fully(target, family, framework))
 
+    if chosen.framework and not chosen.scheduler:
+        arguments.need_framework(chosen.framework)
     if chosen.target:
         if chosen.family:
             registry.family(chosen.family)
@@ -307,6 +309,7 @@ def _tasks(chosen: argparse.Namespace, supervisor: Supervisor, kept: Verdicts) -
                 if chosen.family is None or registry.family(chosen.family).name == family:
                     tasks += described(target, family, None)
             tasks = [task for task in tasks if chosen.framework in (None, task.framework)]
+    arguments.need_some(chosen, tasks)
     tasks = [dataclasses.replace(task, profile=chosen.profile) for task in tasks]
     if hardware.load(chosen.profile).compiler != "host":  # the gradient is the same on every profile
         tasks = [task for task in tasks if task.check in laws.CHECKS]

@@ -34,6 +34,12 @@ from gradgate.suites.pairs.spec import PairSpec
 
 DRAWS = 3
 """How many problems Hypothesis may draw for each one that is judged. It repeats some, and it prefers some shapes."""
+SLIGHT = 1e-2
+"""Relative error below which a refutation may look like rounding, so that a more telling problem is looked for."""
+FURTHER = 4
+"""How many problems are judged for this."""
+CLEARER = 10.0
+"""A larger problem is shown in place of the smallest only if its error is so many times as large."""
 STRESS_SEEDS = 3
 MISSING = 20
 """Number of untried pairs of (field, value) that a verdict names."""
@@ -81,7 +87,8 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
     except Inapplicable as why:
         return Verdict(task, "inapplicable", len(search.judged), reason=str(why))
     except (Refuted, Fault):
-        pass
+        if check.draws == "cells" and isinstance(subject.function, Pair) and not run.spec:
+            _more_telling(search, put, subject.declared, claim, run)
     verdict = verdict_of(task, search, check, run, time.perf_counter() - start)
     if verdict.verdict != "upheld" or check.draws == "stress" or run.spec:
         return verdict
@@ -94,6 +101,30 @@ def judge(task: Task, subject: Subject, run: Run, progress: Callable[[int], None
     tried = coverage(registry.family(task.family), subject.declared, search.tried, claim.where, fixed)
     some = dataclasses.replace(tried, missing=tried.missing[:MISSING], enough=_enough(subject.declared, claim, run))
     return dataclasses.replace(verdict, coverage=dataclasses.asdict(some))
+
+
+def _more_telling(
+    search: Judging,
+    put: Callable[[Spec, Mapping[str, Any]], None],
+    declared: Method,
+    claim: Claim,
+    run: Run,
+) -> None:
+    """Where the smallest problem refutes by little, judge a few others and keep the one with the largest error."""
+
+    def error(failure: tuple[Exception, Case]) -> float:
+        return getattr(failure[0], "error", None) or 0.0
+
+    smallest = best = search.failure
+    if smallest is None or not 0 < error(smallest) < SLIGHT or getattr(smallest[1].spec, "unseen", False):
+        return
+    drawn = strategies.cells(registry.family(declared.family), declared, claim.where, run.seed)
+    for spec, picked in _spread(drawn[1 : len(drawn) // 2 + 1], FURTHER):
+        search.failure = smallest
+        with contextlib.suppress(Rejected, Refuted, Fault, Inapplicable):
+            put(spec, picked | dict(claim.settings.get("options", {})))
+        best = max(best, search.failure, key=error)
+    search.failure = best if error(best) >= CLEARER * error(smallest) else smallest
 
 
 def _other_sides(

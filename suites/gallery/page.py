@@ -118,7 +118,7 @@ def overview(rows: Sequence[Row]) -> str:
     return f"""{HEAD}
 {told}
 <p id="gallery-filter-line" hidden><label>filter <input type="search" id="gallery-filter" autocomplete="off"
-spellcheck="false" placeholder="words, such as: jax crashes"></label> <output id="gallery-count"></output></p>
+spellcheck="false" placeholder="such as: jax crashes"></label> <output id="gallery-count"></output></p>
 <div class="table-wrapper docutils container">
 <table class="docutils align-default" id="libraries">
 <thead><tr>{head}</tr></thead>
@@ -207,25 +207,25 @@ def ratios(pairs: Mapping[str, Row]) -> str:
 
 
 def library(row: Row) -> str:
-    """The page of one library."""
-    told = [f"# {row['name']}\n", f"{_mark(row['title'])}\n", *_facts(row)]
+    """The page of one library: what was found, and then what was judged and how."""
+    badge_line = f'<img src="../gallery/{row["name"]}.svg" alt="gradgate: {_text(message(row)[0])}">\n'
+    told = [f"# {row['name']}\n", f"{_mark(row['title'])}\n", badge_line]
     if row["state"] != judge.JUDGED:
         told.append(f"\n**{row['state'].capitalize()}**: {_mark(row['reason'])}\n")
-    if row["pairs"]:
-        told.append(_pairs(row["pairs"]))
     told += [_finding(row, place) for place in range(len(row["findings"]))]
     for name, title in (("unexplained", "Not declared"), ("gone", "Declared, but not refuted")):
         if row[name]:
             told.append(f"\n## {title}\n")
             told += [f"- `{one['pair']}` {one['claim']}: {_mark(one['reason'])}" for one in row[name]]
+    told += ["\n## What was judged\n", *_facts(row)]
+    if row["pairs"]:
+        told.append(_pairs(row["pairs"]))
     return "\n".join(told) + "\n"
 
 
 def _facts(row: Row) -> list[str]:
-    badge_text = _text(message(row)[0])
     name = row["name"]
     told = [
-        f'<img src="../gallery/{name}.svg" alt="gradgate: {badge_text}">\n',
         f"- library: [{_mark(row['library'])}]({row['home']}) {row['version']}, in {row['framework']}",
         f"- judged on {row['date']}: {row['claims']} claims on {row['problems']:,} problems, {row['examples']} for "
         f"each claim, {row['seeds']} seed{'s' if row['seeds'] > 1 else ''}, {row['judging_seconds']:.0f} s of judging",

@@ -42,10 +42,20 @@ class Side:
         self._sent: set[str] = set()
 
     def describe(self) -> dict[str, Any]:
-        """The gated cells and claims of this side, and the toolchain."""
+        """The gated cells and claims of this side, and the toolchain.
+
+        Raises:
+            UsageError: a pair of the head is wrong at every problem. The base may have one: the change may mend it.
+        """
+        from gradgate.references import loading
         from gradgate.suites.gate.declared import facts
+        from gradgate.suites.pairs.calls import check_calls
+        from gradgate.suites.pairs.pair import Pair
 
         cells, tasks = [], []
+        for known in () if self.request.get("base", False) else self.methods.values():
+            if isinstance(pair := loading.load(known.declared.implementation), Pair):
+                check_calls(pair)
         for known in self.methods.values():
             cells += [cell.to_dict() for cell in known.cells(self.settings.profiles)]
             tasks += [asdict(task) for task in known.tasks(self.settings.profiles)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Collection
 from types import FunctionType
 from typing import Any
@@ -11,9 +12,12 @@ from gradgate.references import loading, registry
 from gradgate.references.contract import FRAMEWORKS, Family, UsageError, installed
 from gradgate.suites.judging.frames import last_frames
 from gradgate.suites.judging.subject import first_line
+from gradgate.suites.pairs import captured
 from gradgate.suites.pairs.devices import elsewhere
 from gradgate.suites.pairs.pair import Pair
 
+NAMED = 3
+"""Parameters that a message names."""
 MOST_NUMBERS = 1_000_000
 """Largest number of input numbers that are drawn only to see whether a regime can be applied."""
 
@@ -56,6 +60,8 @@ def check_calls(pair: Pair) -> None:
         taken = list(pair.inputs)
         _check_signature(pair.called, "function", pair.loaded["function"], taken, pair.options)
         _check_signature(pair.called, "reference", pair.loaded["reference"], taken, pair.shared)
+        for role in ("function", "reference"):
+            _check_parameters(pair.called, role, pair.loaded[role])
     shape = next((shape for shape in pair.family.shapes if not shape.get("regime")), None)
     if shape is None or not installed(pair.where):
         return
@@ -64,6 +70,27 @@ def check_calls(pair: Pair) -> None:
         _check_regime(pair, regime, shape)
     if not elsewhere(pair):  # its worker has to be prepared first
         pair.output_shapes(spec)
+
+
+def _check_parameters(called: str, role: str, function: Callable[..., Any]) -> None:
+    """Check that what is called is no module with parameters: a pair judges the gradients of its inputs alone.
+
+    Raises:
+        UsageError: it is one.
+    """
+    module, names = captured.owner(function), []
+    if "torch" in sys.modules and isinstance(module, sys.modules["torch"].nn.Module):
+        names = [name for name, leaf in module.named_parameters() if leaf.requires_grad]
+    elif "flax" in sys.modules or "equinox" in sys.modules:
+        from gradgate.suites.pairs.given_jax import module_of
+
+        names = list(getattr(module_of(role, function), "leaves", ()))
+    if names:
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        raise UsageError(
+            f"{called}: the {role} is a module with parameters, {', '.join(names[:NAMED])}{more}, whose gradients "
+            "would not be judged: declare a gradgate.module_pair"
+        )
 
 
 def _check_regime(pair: Pair, regime: str, shape: Any) -> None:

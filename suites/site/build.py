@@ -48,7 +48,8 @@ def assemble(target: Path, out: Path) -> list[str]:
         raise UsageError(f"the navigation lacks {', '.join(forgotten)}: name them in suites/site/navigation.py")
     log = target / "changelog.md"
     unreleased = changes.section("Not released yet", changes.fragments(changes.GUIDE / "changes"))
-    log.write_text(changes.with_section(log.read_text(encoding="utf-8"), unreleased), encoding="utf-8")
+    for name, text in changes.pages(changes.with_section(log.read_text(encoding="utf-8"), unreleased)).items():
+        (target / f"{name}.md").write_text(text, encoding="utf-8")
     index = target / "index.md"
     index.write_text(index.read_text(encoding="utf-8") + "\n" + navigation.toctrees(pages), encoding="utf-8")
     (target / "_static").mkdir(exist_ok=True)

@@ -15,10 +15,13 @@ from pathlib import Path
 
 import gradgate.suites.guide
 from gradgate.references.errors import UsageError
+from gradgate.suites.site import splitting
 
 GUIDE = Path(gradgate.suites.guide.__file__).parent
 KINDS = ("added", "changed", "fixed", "removed")
 VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
+ENTRY = re.compile(r"(?<!\n)\n(?=- )|\n+(?=### )")
+"""Where one entry ends and the next begins; a heading belongs to the entry below it."""
 
 
 def fragments(folder: Path) -> dict[str, list[str]]:
@@ -54,6 +57,37 @@ def with_section(changelog: str, added: str) -> str:
     """The changelog with a new section above the existing ones."""
     head, mark, rest = changelog.partition("\n## ")
     return f"{head}\n{added}{mark}{rest}" if added else changelog
+
+
+def pages(changelog: str, most: int = splitting.WORDS) -> dict[str, str]:
+    """The changelog as pages of the site: a list of the releases, and for each a page, or several if it is long.
+
+    Args:
+        changelog: its whole text.
+        most: how many words a page has at most.
+
+    Returns:
+        Name of the page -> its text; the list comes first.
+    """
+    head, *releases = re.split(r"^## ", changelog, flags=re.MULTILINE)
+    lines: list[str] = []
+    made: dict[str, str] = {}
+    for told in releases:
+        title, _, body = told.partition("\n")
+        first = f"changelog_{title.partition(' (')[0].lower().replace(' ', '_')}"
+        found = splitting.parts(ENTRY.split(body.strip()), most)
+        links = []
+        kind = ""
+        for number, part in enumerate(found, 1):
+            name, which = (f"{first}_{number}", f", part {number}") if number > 1 else (first, "")
+            again = f"{kind}, continued\n\n" if kind and not part[0].startswith("### ") else ""
+            entries = "\n".join(f"\n{entry}" if entry.startswith("### ") else entry for entry in part).strip()
+            made[name] = f"# Changes: {title}{which}\n\n[All releases](changelog.md)\n\n{again}{entries}\n"
+            links.append(f"[{f'part {number}' if number > 1 else title}]({name}.md)")
+            kind = next((entry.partition("\n")[0] for entry in reversed(part) if entry.startswith("### ")), kind)
+        lines.append(f"- {', '.join(links)}")
+    tree = "\n".join(made)
+    return {"changelog": head + "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n\n{tree}\n```\n"} | made
 
 
 def release(version: str, guide: Path, today: datetime.date) -> None:

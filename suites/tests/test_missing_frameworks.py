@@ -135,6 +135,16 @@ def test_memory_of_a_pair_whose_framework_is_missing_is_one_line(without: Callab
     assert "No module named 'torch': pip install 'gradgate[torch]'" in ran.err
 
 
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("command", ["verify", "memory"])
+def test_a_missing_framework_that_is_asked_for_is_one_line(
+    command: str, name: str, without: Callable[..., Any]
+) -> None:
+    ran = without([name], "-m", "gradgate.suites.cli", command, "--family", "chain", "--framework", name)
+    told = f"gradgate: {name} is not installed: pip install 'gradgate[{name}]'\n"
+    assert (ran.status, ran.out, ran.err) == (3, "", told)
+
+
 def test_inside_pytest_what_is_missing_is_skipped_with_its_reason(without: Callable[..., Any]) -> None:
     ran = without(
         ["jax", "torch"],

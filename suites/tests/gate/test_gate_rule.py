@@ -381,6 +381,21 @@ def test_a_verdict_is_told_beside_that_of_the_base(
     assert document(*found).status == {"": 0, "fixed": 0, "known": 0, "unmeasured": 2}.get(kind, 1)
 
 
+def test_a_method_that_raised_on_the_base_is_fixed_and_its_figure_is_new() -> None:
+    was = dataclasses.replace(judged("gradient", "error"), reason="the method raised TypeError: one argument too many")
+    [fixed] = gate._gradients(keyed(judged("gradient", "upheld")), keyed(was), {})
+    assert (fixed.kind, fixed.sentence) == ("fixed", f"the base could not be judged: {was.reason}")
+    late = dataclasses.replace(was, reason="the call did not end within 60 s")
+    assert gate._gradients(keyed(judged("gradient", "upheld")), keyed(late), {}) == []
+    failed = Finding("unmeasured", "f:m:jax@cpu", cell(), sentence="failed on the base: the program failed: TypeError")
+    fixed = dataclasses.replace(fixed, owner="f:m:jax")
+    said = text(document(*gate._beside_fixes([failed, fixed])))
+    assert said.endswith("PASS: only improvements, 1 claim is fixed by this change, 1 new cell\n")
+    assert document(*gate._beside_fixes([failed])).status == 2
+    killed = dataclasses.replace(failed, sentence="failed on the base: the compiler did not end within 300 s")
+    assert document(*gate._beside_fixes([killed, fixed])).status == 2
+
+
 def test_an_error_is_as_declared_for_a_pair_and_not_for_a_method_of_gradgate() -> None:
     assert judged("gradient", "error", "refuted").outcome == "finding"
     assert judged("gradient", "error", "refuted", origin="").outcome == "error"

@@ -15,6 +15,7 @@ from gradgate.suites.gate import allow
 from gradgate.suites.gate.git import Repository
 from gradgate.suites.gate.manifest import Gated
 from gradgate.suites.gate.overlay import is_gradgate
+from gradgate.suites.gate.side import Side
 from gradgate.suites.settings import Settings, Target
 from gradgate.suites.tests.scratch import Scratch
 
@@ -79,6 +80,30 @@ def test_a_project_that_names_nothing_to_gate(scratch: Any, gate: Any) -> None:
     ran = gate(scratch)
     assert ran.status == 3
     assert "[[tool.gradgate.methods]]" in ran.err
+
+
+WRONG = """import torch
+import gradgate
+def square(x): return x * x
+def one(): return 1.0
+pair = gradgate.Pair(one, square, {"x": gradgate.normal("N")}, {"N": (3,)}, name="mine")
+"""
+
+
+def test_a_pair_that_cannot_be_called_is_wrong_usage_on_the_head_and_not_on_the_base(
+    scratch: Any, gate: Any, torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scratch.commit({"pyproject.toml": '[tool.gradgate]\npairs = ["pairs.py"]\n', "pairs.py": WRONG})
+    ran = gate(scratch)
+    assert ran.status == 3
+    assert ran.err.count("\n") == 1
+    assert "the head" in ran.err
+    assert "mine: the function one() cannot be called as one(x), as declared" in ran.err
+    monkeypatch.chdir(scratch.root)
+    request = {"own": False, "tree": str(scratch.root)}
+    assert Side(request | {"base": True}).describe()["methods"] == ["mine:mine:torch"]
+    with pytest.raises(UsageError, match="cannot be called"):
+        Side(request | {"base": False}).describe()
 
 
 def test_the_project_is_the_nearest_folder_with_a_pyproject(scratch: Any) -> None:

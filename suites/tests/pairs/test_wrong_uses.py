@@ -153,6 +153,62 @@ def test_a_right_declaration_is_not_refused(framework: str, folder: Path) -> Non
     declared(folder, framework, f"{pair()}another_name = p\n")
 
 
+LAYERS = {
+    "torch": """
+class Layer(xp.nn.Module):
+    def __init__(self, trained=True):
+        super().__init__()
+        self.weight = xp.nn.Parameter(xp.ones(4), requires_grad=trained)
+    def forward(self, x, w):
+        return x * w * self.weight
+layer, fixed = Layer(), Layer(trained=False)
+""",
+    "jax": """
+import equinox
+class Layer(equinox.Module):
+    weight: object
+    def __call__(self, x, w):
+        return x * w if self.weight is None else x * w * self.weight
+layer, fixed = Layer(xp.ones(4)), Layer(None)
+""",
+}
+
+
+@pytest.mark.parametrize("framework", ARRAYS)
+@pytest.mark.parametrize("role", ["function", "reference"])
+def test_a_module_with_parameters_is_refused_because_their_gradients_would_not_be_judged(
+    role: str, framework: str, folder: Path
+) -> None:
+    pytest.importorskip(framework)
+    pytest.importorskip("equinox")
+    fields = {"reference": "'ops:plain'"} | {role: "__import__('layers').LAYER"}
+    text = pair(**fields)
+    (folder / "layers.py").write_text(f"{ARRAYS[framework]}\n{LAYERS[framework]}")
+    try:
+        with pytest.raises(UsageError) as raised:
+            declared(folder, framework, text.replace("LAYER", "layer"))
+        assert str(raised.value).startswith(
+            f"p: the {role} is a module with parameters, weight, whose gradients would not be judged: declare a "
+            "gradgate.module_pair"
+        )
+        declared(folder, framework, text.replace("LAYER", "fixed"))
+    finally:
+        sys.modules.pop("layers", None)
+
+
+@pytest.mark.parametrize("framework", ARRAYS)
+@pytest.mark.parametrize("command", ["verify", "memory"])
+def test_a_framework_in_which_a_file_has_no_pair_is_refused(
+    command: str, framework: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ARRAYS:
+        pytest.importorskip(name)
+    declared(folder, framework, pair())
+    [other] = ARRAYS.keys() - {framework}
+    assert cli.main([command, "pairs.py", "--framework", other]) == 3
+    assert capsys.readouterr().err == f"gradgate: pairs.py has nothing in {other}: leave --framework out\n"
+
+
 @pytest.mark.parametrize("framework", ARRAYS)
 @pytest.mark.parametrize("command", ["memory", "domain"])
 def test_other_commands_refuse_a_wrong_declaration_in_one_line_too(

@@ -55,3 +55,34 @@ def test_an_empty_fragment_is_refused(guide: Path) -> None:
     (guide / "changes" / "c.added.md").write_text(" \n")
     with pytest.raises(UsageError, match="say in a sentence what changed"):
         changes.fragments(guide / "changes")
+
+
+def test_each_release_has_a_page_and_a_long_one_has_parts() -> None:
+    log = (
+        "# Changelog\n\nWords.\n\n## Not released yet\n\n### Added\n\n- one two\n- three\n  four\n\n"
+        "### Fixed\n\n- five\n\n## 0.1.0\n\nIt has\n\n- first\n"
+    )
+    found = changes.pages(log)
+    assert list(found) == ["changelog", "changelog_not_released_yet", "changelog_0.1.0"]
+    assert found["changelog"].startswith(
+        "# Changelog\n\nWords.\n\n- [Not released yet](changelog_not_released_yet.md)\n- [0.1.0](changelog_0.1.0.md)\n"
+    )
+    assert found["changelog_not_released_yet"] == (
+        "# Changes: Not released yet\n\n[All releases](changelog.md)\n\n"
+        "### Added\n\n- one two\n- three\n  four\n\n### Fixed\n\n- five\n"
+    )
+    assert found["changelog_0.1.0"].endswith("It has\n\n- first\n")
+    split = changes.pages(log, most=4)
+    assert list(split) == [
+        "changelog",
+        *(f"changelog_{name}" for name in ("not_released_yet", "not_released_yet_2", "0.1.0")),
+    ]
+    assert (
+        "[Not released yet](changelog_not_released_yet.md), [part 2](changelog_not_released_yet_2.md)"
+        in split["changelog"]
+    )
+    assert split["changelog_not_released_yet"].endswith(".md)\n\n### Added\n\n- one two\n")
+    assert split["changelog_not_released_yet_2"] == (
+        "# Changes: Not released yet, part 2\n\n[All releases](changelog.md)\n\n"
+        "### Added, continued\n\n- three\n  four\n\n### Fixed\n\n- five\n"
+    )

@@ -1,0 +1,145 @@
+"""What the first lines of a refutation say: what is wrong, a telling number, and the cause where it can be known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import gradgate
+from gradgate import normal
+from gradgate.suites.engine import search
+from gradgate.suites.tests.pairs.verdicts import judged, refuted, upheld
+
+ROOT = 0.7978845608028654
+"""√(2/π) as a kernel writes it: another number than sixty digits of it."""
+CUBIC = 0.044715
+
+
+def numbers(framework: str) -> Any:
+    """The namespace of a framework's functions."""
+    return pytest.importorskip("jax").numpy if framework == "jax" else pytest.importorskip("torch")
+
+
+def by_hand(framework: str, forward: Callable[..., Any], backward: Callable[..., Any]) -> Callable[..., Any]:
+    """A function whose backward pass is (inputs, cotangents) -> gradients."""
+    if framework == "jax":
+        jax = pytest.importorskip("jax")
+        made = jax.custom_vjp(forward)
+        made.defvjp(lambda *given: (forward(*given), given), lambda kept, upstream: backward(kept, upstream))
+        return made  # type: ignore[no-any-return]
+    torch = pytest.importorskip("torch")
+
+    class Made(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, *given: Any) -> Any:
+            ctx.save_for_backward(*given)
+            return forward(*given)
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, *upstream: Any) -> Any:
+            return backward(ctx.saved_tensors, upstream if len(upstream) > 1 else upstream[0])
+
+    return Made.apply
+
+
+def of(framework: str, function: Callable[..., Any], reference: Callable[..., Any], *inputs: str) -> Any:
+    """A pair with these inputs."""
+    drawn = {name: normal("N") for name in inputs}
+    settings: dict[str, Any] = {"framework": framework, "name": "told", "dtypes": ("float64", "float32")}
+    return gradgate.Pair(function, reference, drawn, {"N": (1, 5)}, **settings)
+
+
+def turned(factor: float) -> Callable[..., Any]:
+    """The backward pass of (x·y, x·sin y), in which the second cotangent has this factor."""
+
+    def backward(kept: Any, upstream: Any) -> Any:
+        x, y = kept
+        xp = numbers("torch" if hasattr(x, "is_leaf") else "jax")
+        first, second = upstream
+        return first * y + factor * second * xp.sin(y), first * x + factor * second * x * xp.cos(y)
+
+    return backward
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.5, 1.0])
+def test_an_upstream_gradient_that_is_ignored_is_named(framework: str, factor: float) -> None:
+    xp = numbers(framework)
+
+    def forward(x: Any, y: Any) -> Any:
+        return x * y, x * xp.sin(y)
+
+    pair = of(framework, by_hand(framework, forward, turned(factor)), forward, "x", "y")
+    if factor == 1.0:
+        upheld(pair, ("gradient_exact",), examples=4)
+        return
+    clauses = refuted(pair, "gradient_exact", examples=4).split("; ")
+    assert clauses[0].startswith("wrong gradient of ")
+    named = clauses[2] == "the upstream gradient of output [1] is ignored, and all else is right"
+    assert named == (factor == 0.0), clauses
+
+
+def gelu(framework: str, factor: float) -> Callable[..., Any]:
+    """The approximate GELU with √(2/π) as a float; its backward pass has `factor` in place of 3."""
+    xp = numbers(framework)
+
+    def forward(x: Any) -> Any:
+        return 0.5 * x * (1 + xp.tanh(ROOT * (x + CUBIC * x**3)))
+
+    def backward(kept: Any, upstream: Any) -> Any:
+        [x] = kept
+        t = xp.tanh(ROOT * (x + CUBIC * x**3))
+        slope = upstream * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * ROOT * (1 + factor * CUBIC * x**2))
+        return (slope,) if framework == "jax" else slope
+
+    return by_hand(framework, forward, backward)
+
+
+def plain(framework: str) -> Callable[..., Any]:
+    """The framework's own function, whose constant has all digits in sixty digits."""
+    if framework == "torch":
+        torch = pytest.importorskip("torch")
+        return lambda x: torch.nn.functional.gelu(x, approximate="tanh")
+    xp = numbers(framework)
+    return lambda x: 0.5 * x * (1 + xp.tanh((2 / xp.pi) ** 0.5 * (x + CUBIC * x**3)))
+
+
+def test_a_rounded_constant_of_the_function_does_not_hide_its_wrong_gradient(framework: str) -> None:
+    right, wrong = (of(framework, gelu(framework, factor), plain(framework), "x") for factor in (3, 1))
+    upheld(right, ("gradient_exact",), examples=4)
+    first, second, *_ = refuted(wrong, "gradient_exact", examples=4).split("; ")
+    assert first.startswith("wrong gradient of x (")
+    assert second.startswith("x[")
+
+
+def test_where_the_smallest_problem_refutes_by_little_a_clearer_one_is_shown(
+    framework: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = of(framework, gelu(framework, 1), plain(framework), "x")
+
+    def shown(pair: Any) -> tuple[int, float]:
+        verdict = judged(pair, ("gradient_exact",), examples=12)["gradient_exact"]
+        assert verdict.verdict == "refuted"
+        assert verdict.spec is not None
+        assert verdict.error is not None
+        return verdict.spec["N"], verdict.error
+
+    size, error = shown(pair)
+    monkeypatch.setattr(search, "SLIGHT", 0.0)
+    smallest, slight = shown(pair)
+    assert (size, smallest) == (5, 1)
+    assert error > 10 * slight
+
+
+def test_the_smallest_problem_is_shown_if_the_error_is_as_small_everywhere(framework: str) -> None:
+    def backward(kept: Any, upstream: Any) -> Any:
+        slope = upstream * 2 * kept[0] * (1 + 2.0**-10)
+        return (slope,) if framework == "jax" else slope
+
+    square = by_hand(framework, lambda x: x * x, backward)
+    verdict = judged(of(framework, square, lambda x: x * x, "x"), ("gradient_exact",), examples=12)["gradient_exact"]
+    assert verdict.verdict == "refuted"
+    assert verdict.spec is not None
+    assert verdict.spec["N"] == 1
