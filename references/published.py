@@ -16,8 +16,8 @@ from typing import Any
 
 from gradgate.references.errors import UsageError, unknown
 
-HOW = ("equal", "at least", "at most")
-"""How a measured figure can agree with a printed one."""
+HOW = ("equal", "at least", "at most", "more than", "less than")
+"""How a measured figure can agree with a printed one; the last two are strict, so that an equal one does not agree."""
 LOOSEST = 0.5
 """The widest relative tolerance: a value that is further away is another figure."""
 EXPECTED = ("upheld", "refuted", "unexplained")
@@ -37,7 +37,7 @@ _QUOTED, _NUMBER = re.compile(r'"[^"]*"'), re.compile(r"\d+(?:\.\d+)?")
 
 @dataclass(frozen=True)
 class Agreement:
-    """What it means that a measured figure agrees with the printed one; made by `equal`, `at_least` or `at_most`.
+    """What it means that a measured figure agrees with the printed one; a function of each name in `HOW` makes one.
 
     Attributes:
         how: how the measured figure must compare with the printed one; a name in `HOW`.
@@ -60,6 +60,8 @@ class Agreement:
                 f"a relative tolerance must be between 0 and {LOOSEST:g}, not {self.within!r}: a figure further off is "
                 f"another figure; say at_least or at_most, or declare the figure refuted or unexplained"
             )
+        if self.within and self.how in ("more than", "less than"):
+            raise UsageError(f"{self.how} has no tolerance: say at_least or at_most")
         if not self.because.strip():
             raise UsageError(f"{self.words()}: say in a sentence why this is agreement, and why it is this wide")
 
@@ -68,18 +70,22 @@ class Agreement:
 
         >>> equal(0.05, "two digits are printed").holds(104.0, 100.0)
         True
-        >>> at_least("the paper says: over 10 times").holds(9.9, 10.0)
+        >>> at_least("the paper says: at least 10 times").holds(9.9, 10.0)
+        False
+        >>> less_than("the paper says: less memory").holds(1.0, 1.0)
         False
         """
         if not math.isfinite(ours):
             return False
+        if self.how in ("more than", "less than"):
+            return ours > printed if self.how == "more than" else ours < printed
         slack = self.within * abs(printed)
         return (self.how == "at most" or ours >= printed - slack) and (
             self.how == "at least" or ours <= printed + slack
         )
 
     def words(self) -> str:
-        """In words, such as ``equal within 5%``, ``exactly equal``, ``at least, within 1%`` or ``at most``."""
+        """In words: ``equal within 5%``, ``exactly equal``, ``at least, within 1%``, ``at most`` or ``less than``."""
         told = f"within {100 * self.within:.3g}%"
         if self.how == "equal":
             return f"equal {told}" if self.within else "exactly equal"
@@ -99,6 +105,16 @@ def at_least(because: str, within: float = 0.0) -> Agreement:
 def at_most(because: str, within: float = 0.0) -> Agreement:
     """The measured figure is the printed one or less."""
     return Agreement("at most", within, because)
+
+
+def more_than(because: str) -> Agreement:
+    """The measured figure is above the printed one. Where nothing is gained, "better" and "more" do not hold."""
+    return Agreement("more than", 0.0, because)
+
+
+def less_than(because: str) -> Agreement:
+    """The measured figure is below the printed one."""
+    return Agreement("less than", 0.0, because)
 
 
 @dataclass(frozen=True)
@@ -246,7 +262,7 @@ def _is_of_paper(bound: float, agreement: Agreement, unit: str) -> bool:
     "More than", "no more than", "never" and "always" need no number: their bound is a quotient of 1, an exponent or a
     difference of 0, or a share of 100%. Where a value must be equal, the number is a printed one.
     """
-    if agreement.how == "equal" or bound in (0.0, 1.0) or (bound == 100.0 and unit.startswith("%")):
+    if agreement.how == "equal" or bound == 0.0 or bound == (100.0 if unit.startswith("%") else 1.0):
         return True
     words = " ".join(_QUOTED.findall(agreement.because)).replace(",", "")
     return any(math.isclose(float(number), bound) for number in _NUMBER.findall(words))

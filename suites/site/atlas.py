@@ -14,7 +14,7 @@ from typing import Any
 from gradgate.references import ledger, registry
 from gradgate.references.contract import Claim, Method
 from gradgate.references.ledger import NOT_YET, NOTE, Entry, Ledger
-from gradgate.references.published import Judged
+from gradgate.references.published import HOW, Judged
 from gradgate.suites.measuring import paper_results
 from gradgate.suites.site import drawing, splitting
 
@@ -237,7 +237,7 @@ def _printed_first(entry: Entry, known: Mapping[str, Row]) -> list[Row]:
 def _in_words(row: Row) -> str:
     """A figure in a line: its settings, what is printed and measured, and the verdict if it is not upheld."""
     settings = ", ".join(str(part) for part in (row["place"], row["series"], row["x"]) if part != "")
-    bound = next((how for how in ("at least ", "at most ") if row["agreement"].startswith(how.strip())), "")
+    bound = next((f"{how} " for how in HOW if row["agreement"].startswith(how) and how != "equal"), "")
     printed = f"printed {bound}{row['printed']:.3g}, " if is_number(row["printed"]) else ""
     verdict = f" ({row['outcome']})" if row["outcome"] not in ("", "upheld") else ""
     return f"{settings}: {printed}here {row['ours']:.3g} {row['unit']}".rstrip() + verdict

@@ -10,7 +10,7 @@ from typing import Any
 
 from gradgate.references.bilevel.paper import sizes as sizes
 from gradgate.references.bilevel.paper.scale import DEFAULT, MIXFLOW, PROFILES
-from gradgate.references.published import Agreement, Published, at_least, equal, unexplained, upheld
+from gradgate.references.published import Agreement, Published, at_least, equal, more_than, unexplained, upheld
 
 HERE, DERIVED = "gradgate.references.bilevel.paper.ladder", "gradgate.references.derived"
 KINDS = (
@@ -113,14 +113,14 @@ def _ladder(device: str) -> list[Published]:
             _told(device, 4096),
             10.0,
             "",
-            expects=upheld(at_least('"scale bilevel gradient setups by more than an order of magnitude"')),
+            expects=upheld(more_than('"scale bilevel gradient setups by more than an order of magnitude"')),
         ),
         row(
             f"-+- over {memory}",
             "least from 1018M on",
             8192,
             10.0,
-            at_least('"starting from 1B … outgrow any available memory by more than one order"'),
+            more_than('"starting from 1B … outgrow any available memory by more than one order"'),
             "total of -+- over the device",
             "1B",
             "on the TPU 1018M needs 8.3 devices, and 4516M is the next that was compiled; on the GPU 13",
@@ -142,7 +142,7 @@ def _ladder(device: str) -> list[Published]:
             "16183M",
             8192,
             1.0,
-            at_least('"turning static memory into the dominating part"'),
+            more_than('"turning static memory into the dominating part"'),
             static,
             reason=KINDS,
             take="last",

@@ -110,24 +110,6 @@ def toy_graph(profile: str, transformations: int, what: str) -> float:
     return size(mixed) / size(default)
 
 
-def toy_instructions(profile: str, transformations: int, mixed: bool) -> float:
-    """Instructions of Listing 4 whose transformations are in the text one after the other, which the compiler fuses."""
-    return float(toy_assigned(profile, transformations, True)[mixed].instructions)
-
-
-def toy_operations(transformations: int, mixed: bool, fused: bool = True) -> int:
-    """Operations in the text of Listing 4 as a compiler gets it; `fused` as in `toy`."""
-    from gradgate.hw_profiles.traced import trace
-
-    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((8, 8), *[(2, 4, 8)] * 2, *[(4, 8)] * 2)]
-    return trace(toy(transformations, mixed, False, fused), shapes).text("cpu").count(" = stablehlo.")
-
-
-def toy_longer(mixed: bool) -> float:
-    """Operations of Listing 4 in the text at M = 8 over those at M = 2."""
-    return toy_operations(8, mixed) / toy_operations(2, mixed)
-
-
 def toy_saved(profile: str, transformations: int, remat: bool) -> float:
     """Percent of all bytes that mixed mode saves compared with the default in Listing 4 (B = 1024, D = 4096, T = 2).
 

@@ -15,7 +15,7 @@ from gradgate.references.bilevel.inner.transformer import SIZES
 from gradgate.references.bilevel.paper import scale as scale
 from gradgate.references.bilevel.paper import sizes as sizes
 from gradgate.references.bilevel.paper.scale import PROFILES
-from gradgate.references.published import Agreement, Published, at_least, at_most, equal, unexplained, upheld
+from gradgate.references.published import Agreement, Published, equal, less_than, more_than, unexplained, upheld
 
 HERE = "gradgate.references.bilevel.paper.regimes"
 AXES: dict[str, tuple[int, ...]] = {"batch": (2, 4, 6, 8), "steps": (2, 4, 6, 8), "sequence": (1024, 2048, 4096, 8192)}
@@ -155,12 +155,12 @@ def _words(device: str) -> list[Published]:
             "gradgate.references.derived:value",
             {"of": f"{FIGURE[device]}, Table 4, {device} / gain / over {highest} / 4516M", "take": "largest"},
             10.0,
-            expects=upheld(at_least('"over 10x memory"')),
+            expects=upheld(more_than('"over 10x memory"')),
         ),
         *(row(flat, f"over {axis}", "times", "flattest", axis, 1.0, constant) for axis in ("batch", "steps")),
-        row(exponent, "largest", "", "exponents", "largest", 1.0, at_most(grows)),
-        row(exponent, "least", "", "exponents", "least", 0.0, at_least(grows)),
-        row(exponent, "4096 to 8192 over 1024 to 2048", "times", "exponents", "last over first", 1.0, at_most(falls)),
+        row(exponent, "largest", "", "exponents", "largest", 1.0, less_than(grows)),
+        row(exponent, "least", "", "exponents", "least", 0.0, more_than(grows)),
+        row(exponent, "4096 to 8192 over 1024 to 2048", "times", "exponents", "last over first", 1.0, less_than(falls)),
     ]
 
 
@@ -191,7 +191,7 @@ def _rows() -> list[Published]:
             1.0,
             "today's compilers scatter less on the TPU: 3% about the mean of a model and axis, and 9% on the GPU, "
             "where most of it is the growth with B (see Fig. 5)",
-            expects=unexplained(at_least('"the results are more noisy due to TPU-specific optimisations"'), 0.3473),
+            expects=unexplained(more_than('"the results are more noisy due to TPU-specific optimisations"'), 0.3473),
         ),
     ]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradgate.references.published import Expectation, Published, at_least, at_most, equal, refuted, upheld
+from gradgate.references.published import Expectation, Published, at_most, equal, more_than, refuted, upheld
 
 HERE = "gradgate.references.chain.paper.background"
 LIVE = "gradgate.references.chain.paper.liveness"
@@ -94,8 +94,8 @@ def _learning() -> list[Published]:
             "%",
             "above_chord",
             {"hidden": True},
-            1.0,
-            upheld(at_least("'leading to a non-convex loss': one pair in a hundred")),
+            0.0,
+            upheld(more_than("'leading to a non-convex loss': there is such a pair")),
         ),
         _row(
             "§2.1.5, backprop by hand",
@@ -465,8 +465,8 @@ def _executor() -> list[Published]:
             "% more bytes",
             f"{here}:kept_by_frames",
             {},
-            1.0,
-            expects=upheld(at_least("§3.2.4: a frame's reference 'will prevent' that b_j is freed")),
+            0.0,
+            expects=upheld(more_than("§3.2.4: a frame's reference 'will prevent' that b_j is freed")),
         ),
     ]
 
@@ -490,8 +490,8 @@ def _solver() -> list[Published]:
             "% of those with a policy",
             "gradgate.references.chain.paper.errata:unused_memory",
             {},
-            1.0,
-            expects=upheld(at_least("'may not use all of the m permitted memory': one pair in a hundred")),
+            0.0,
+            expects=upheld(more_than("'may not use all of the m permitted memory': there is such a pair")),
         ),
     ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gradgate.references.published import Published, at_least, at_most, refuted, unexplained, upheld
+from gradgate.references.published import Published, at_least, at_most, equal, more_than, refuted, unexplained, upheld
 
 VALUE, QUOTIENT = "gradgate.references.derived:value", "gradgate.references.derived:quotient"
 GROWTH = "gradgate.references.derived:growth"
@@ -54,7 +54,7 @@ def _memory() -> tuple[Published, ...]:
                 1.0,
                 "a difference of bytes: what a process holds besides, which nvidia-smi counts, falls out of it. The "
                 "share of backprop's bytes stays the same to 8% (Fig. 1, share; Fig. 2, share)",
-                expects=upheld(at_least('"an expanded disparity between Backprop and forward methods"')),
+                expects=upheld(more_than('"an expanded disparity between Backprop and forward methods"')),
             )
             for method in ("moonwalk", "projected_forward", "forward")
         ),
@@ -87,7 +87,7 @@ def _memory() -> tuple[Published, ...]:
             QUOTIENT,
             _over("Fig. 2 / 18 channels, moonwalk_mixed / 10", "Fig. 2 / 18 channels, forward / 10"),
             1.0,
-            expects=upheld(at_least('"a noticeable increase in memory usage over Forward"')),
+            expects=upheld(more_than('"a noticeable increase in memory usage over Forward"')),
         ),
     )
 
@@ -104,7 +104,7 @@ def _steps() -> tuple[Published, ...]:
             VALUE,
             {"of": f"{descent} / all, then applied / backprop", "take": "last"},
             float(HEAVY_GRADIENTS),
-            expects=upheld(at_least('"store all gradients before applying any": these bytes are the gradients')),
+            expects=upheld(equal(0.15, '"store all gradients before applying any": they are nearly all')),
         ),
         *(
             Published(
@@ -123,7 +123,7 @@ def _steps() -> tuple[Published, ...]:
 
 
 def _training() -> tuple[Published, ...]:
-    perfect = at_least('"both Backprop and Mixed achieve perfect accuracy"')
+    perfect = equal(0.0, '"both Backprop and Mixed achieve perfect accuracy"')
     return tuple(
         Published(
             "Fig. 4, generated images",
@@ -150,7 +150,7 @@ def _parts() -> tuple[Published, ...]:
             f"{PARTS}:phase_one",
             {},
             1.0,
-            expects=upheld(at_most('"we avoid storing activations": 5% for what the compiler aligns', within=0.05)),
+            expects=upheld(equal(0.05, '"we avoid storing activations": 5% for what the compiler aligns')),
         ),
         Published(
             "§4.2, phase 1 alone",
@@ -191,14 +191,14 @@ def _parts() -> tuple[Published, ...]:
             QUOTIENT,
             _over(many, few),
             1.0,
-            expects=upheld(at_least('"at the cost of an increased overall memory footprint"')),
+            expects=upheld(more_than('"at the cost of an increased overall memory footprint"')),
         ),
     )
 
 
 def _digits() -> tuple[Published, ...]:
     converged = at_most('"RevBackprop fails to converge when an activation function is added": below 90%')
-    others = at_least('"both Backprop and Mixed achieve perfect accuracy": above 90%')
+    others = equal(0.01, '"both Backprop and Mixed achieve perfect accuracy": one image in a hundred is left')
     first = at_most('"attributed to the error accumulating with each update": before the first, 1 start of 20 at most')
     return (
         *(
@@ -209,10 +209,14 @@ def _digits() -> tuple[Published, ...]:
                 "",
                 VALUE,
                 {"of": f"{HALF} / {method} / accuracy", "take": "last"},
-                0.9,
-                expects=upheld(expected),
+                printed,
+                expects=upheld(said),
             )
-            for method, expected in (("reversible", converged), ("backprop", others), ("moonwalk_mixed", others))
+            for method, printed, said in (
+                ("reversible", 0.9, converged),
+                ("backprop", 1.0, others),
+                ("moonwalk_mixed", 1.0, others),
+            )
         ),
         Published(
             "§6.6, error accumulating",

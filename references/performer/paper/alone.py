@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from gradgate.references.published import Published, at_least, at_most, equal, upheld
+from gradgate.references.published import Published, at_most, equal, more_than, upheld
 
 HERE = "gradgate.references.performer.paper.alone"
 FACTORS = (1, 2, 4)
@@ -233,7 +233,7 @@ ROWS = (
         "blocks of 64 over one by one",
         "block_over_one",
         1.0,
-        at_least('"bigger constant in a small O(dM) term"'),
+        more_than('"bigger constant in a small O(dM) term"'),
     ),
 )
 

@@ -7,7 +7,7 @@ import math
 import statistics
 from typing import Any
 
-from gradgate.references.published import Published, at_least, at_most, upheld
+from gradgate.references.published import Published, at_most, more_than, upheld
 
 HERE = "gradgate.references.performer.paper.seeds"
 SEEDS = 10
@@ -64,7 +64,7 @@ def bits_apart(steps: int = 40, gradient: Any = None) -> float:
 
 
 ROWS_HERE = "gradgate.references.performer.paper.rows"
-OVERFLOW = at_least('"resulted in memory overflow": more than the 16 GB of a P100')
+OVERFLOW = more_than('"resulted in memory overflow": more than the 16 GB of a P100')
 FITS = (
     "only explicit sums overflow: with blocks the compiled program takes 5.5 GB, and at III PyTorch takes a sixth more "
     "than compiled programs do, so that four times the tokens still fit. The paper does not say that blocks overflow: "

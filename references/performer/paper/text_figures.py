@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradgate.references.published import Agreement, Published, at_least, at_most, equal, upheld
+from gradgate.references.published import Agreement, Published, at_most, equal, less_than, more_than, upheld
 
 SHARE = (
     "the paper's program is PyTorch's, of which it holds (listed below). Compiled in JAX for the P100 it takes 12.7 MB "
@@ -48,7 +48,7 @@ def _rows() -> list[Published]:
             "quotient",
             {"over": f"{off} / II, iter. / 4", "under": f"{off} / II, iter. / 512", "take": "first"},
             1.0,
-            at_least('§4.2: "slightly increasing as C decreases"'),
+            more_than('§4.2: "slightly increasing as C decreases"'),
         ),
         row(
             memory,
@@ -89,11 +89,11 @@ def _rows() -> list[Published]:
                 "quotient",
                 {"over": f"{memory} / {name}, iter.", "under": f"{memory} / {name}, PS", "take": "last"},
                 printed,
-                at_most(words),
+                said,
             )
-            for name, printed, words in (
-                ("II", 0.5, '§4.1: "while consuming much less memory", read as half'),
-                ("IV", 1.0, '§4.1: "less memory": at C = 256 parameters and gradient are most of both'),
+            for name, printed, said in (
+                ("II", 0.5, at_most('§4.1: "while consuming much less memory", read as half')),
+                ("IV", 1.0, less_than('§4.1: "less memory": at C = 256 parameters and gradient are most of both')),
             )
         ),
         row(
@@ -114,7 +114,7 @@ def _rows() -> list[Published]:
             "growth",
             {"of": f"{memory} / II, iter."},
             1.0,
-            at_most('§4.1: "Memory scales slower than O(C)"'),
+            less_than('§4.1: "Memory scales slower than O(C)"'),
         ),
     ]
 

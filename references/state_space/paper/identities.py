@@ -10,7 +10,7 @@ import functools
 from typing import Any
 
 from gradgate.references.backends import precision
-from gradgate.references.published import Published, at_least, at_most, equal, upheld
+from gradgate.references.published import Published, at_most, equal, upheld
 from gradgate.references.state_space.paper import misprints
 from gradgate.references.state_space.problem import StateSpaceProblem, StateSpaceSpec
 
@@ -131,19 +131,6 @@ def nested(first_state: bool = True) -> float:
         return float((own + state * inside(misprints.STEPS)) / truth)
 
 
-def product_norm(gain: float, steps: int = 50, width: int = 32) -> float:
-    """The norm of ∏ ∂f/∂h over so many steps of h ← tanh(gain·W h + x), W orthogonal (§2)."""
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    W = gain * np.linalg.qr(rng.normal(size=(width, width)))[0]
-    h, product = rng.normal(size=width), np.eye(width)
-    for _ in range(steps):
-        h = np.tanh(W @ h + 0.1 * rng.normal(size=width))
-        product = (1 - h * h)[:, None] * W @ product
-    return float(np.linalg.norm(product, 2))
-
-
 def selective_norm(structure: str, bounded: bool = True) -> float:
     """The largest norm of a product of transitions A^j … A^i of a drawn selective layer, over all j ≥ i, T = 50.
 
@@ -199,7 +186,6 @@ def example(swapped: bool = False) -> float:
 
 
 ROUNDING = "equal but for rounding in float64"
-SHRINKS, GROWS = 1e-6, 1e6
 
 
 def _row(place: str, series: str, x: str, unit: str, measured: str, printed: float, agreement: Any, **told: Any) -> Any:
@@ -239,26 +225,6 @@ ROWS = (
         equal(1e-12, ROUNDING),
     ),
     _row("§3.3, nested sum", "over dyᵗ/dθ", "t = 4", "times", "nested", 1.0, equal(1e-12, ROUNDING)),
-    _row(
-        "§2, product of ∂f/∂h",
-        "recurrent network, W of norm 0.5",
-        "50 steps",
-        "norm",
-        "product_norm",
-        SHRINKS,
-        at_most('"vanishing": below a millionth'),
-        gain=0.5,
-    ),
-    _row(
-        "§2, product of ∂f/∂h",
-        "recurrent network, W of norm 4",
-        "50 steps",
-        "norm",
-        "product_norm",
-        GROWS,
-        at_least('"exploding": above a million'),
-        gain=4.0,
-    ),
     *(
         _row(
             "§2, product of ∂f/∂h",

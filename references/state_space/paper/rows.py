@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from gradgate.references.published import Published, at_least, at_most, equal, refuted, upheld
+from gradgate.references.published import Published, at_least, at_most, equal, more_than, refuted, upheld
 from gradgate.references.state_space.paper import identities, stored_states
 from gradgate.references.state_space.paper.costs import BATCH, OUTPUTS, STATE, WIDTH
 
@@ -528,7 +528,7 @@ def _training() -> list[Published]:
             {"profile": "nvidia-a100-40"},
             100 / 35,
             "how the tokens are spread falls out of the quotient",
-            expects=upheld(at_least('"from 35K tokens to above 100K"')),
+            expects=upheld(more_than('"from 35K tokens to above 100K"')),
         ),
         *(
             Published(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from gradgate.references.published import Published, at_least, at_most, equal, upheld
+from gradgate.references.published import Published, at_least, at_most, equal, less_than, more_than, upheld
 from gradgate.references.state_space.problem import StateSpaceProblem, StateSpaceSpec
 
 HERE = "gradgate.references.state_space.paper.stored_states"
@@ -183,7 +183,7 @@ ROWS = (
         "gradgate.references.derived:value",
         {"of": OVER, "take": "first"},
         1.0,
-        expects=upheld(at_least('"overweights the speedups … when length is small": slower than one process')),
+        expects=upheld(more_than('"overweights the speedups … when length is small": slower than one process')),
     ),
     Published(
         "Limitation",
@@ -193,6 +193,6 @@ ROWS = (
         "gradgate.references.derived:quotient",
         {"over": f"{OVER} / {LONG}", "under": f"{OVER} / {SHORT}", "take": "first"},
         1.0,
-        expects=upheld(at_most("what the processes cost weighs less the longer the sequence is")),
+        expects=upheld(less_than("what the processes cost weighs less the longer the sequence is")),
     ),
 )

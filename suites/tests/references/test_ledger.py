@@ -17,7 +17,17 @@ from gradgate.references import ledger, published, registry
 from gradgate.references.contract import Claim
 from gradgate.references.errors import UsageError
 from gradgate.references.ledger import NO_NUMBER, Statement
-from gradgate.references.published import OUTCOMES, Judged, Published, at_most, equal, refuted, unexplained, upheld
+from gradgate.references.published import (
+    OUTCOMES,
+    Judged,
+    Published,
+    at_most,
+    equal,
+    more_than,
+    refuted,
+    unexplained,
+    upheld,
+)
 from gradgate.suites import cli
 from gradgate.suites.console import paper_table
 
@@ -70,7 +80,7 @@ def unfair(rows: Iterable[Published]) -> list[str]:
         one_sided, words = row.expects.agreement.how != "equal", row.expects.agreement.because
         if row.unlike and (row.expects.verdict == "refuted" or (row.expects.verdict == "upheld" and one_sided)):
             found.append(f"{row.name}: unlike")
-        named = row.printed in (0, 1) or (row.printed == 100 and row.unit.startswith("%"))
+        named = row.printed in (0, 100 if row.unit.startswith("%") else 1)
         if row.expects.verdict == "refuted" and one_sided and not named:
             quoted = " ".join(re.findall(r'"[^"]*"', words)).replace(",", "")
             if row.printed not in map(float, re.findall(r"\d+(?:\.\d+)?", quoted)):
@@ -88,6 +98,11 @@ PLANTED = [
     ({"unlike": "printed are seconds", "expects": refuted(equal(0.1, "'2'"), 9.0)}, "refute nothing"),
     ({"expects": refuted(at_most('"at most 20"'), 9.0)}, "chosen here refutes nothing"),
     ({"expects": refuted(at_most('"hardly visible": 2 would be'), 9.0)}, "chosen here refutes nothing"),
+    (
+        {"printed": 1.0, "unit": "%", "expects": refuted(at_most('"hardly visible"'), 9.0)},
+        "chosen here refutes nothing",
+    ),
+    ({"unlike": "printed are seconds", "expects": upheld(more_than('"more than 1"'))}, "uphold nothing more than"),
 ]
 
 

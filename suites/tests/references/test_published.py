@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -17,6 +18,8 @@ from gradgate.references.published import (
     at_most,
     equal,
     judge,
+    less_than,
+    more_than,
     refuted,
     unexplained,
     upheld,
@@ -49,6 +52,8 @@ def outcome(expects: Expectation | None, ours: Any) -> str:
         (at_least("about 10", 0.1), 9.0, 8.9),
         (UNDER, 10.0, 10.01),
         (UNDER, -5.0, 11.0),
+        (more_than("more"), math.nextafter(10.0, 11), 10.0),
+        (less_than("less"), math.nextafter(10.0, 9), 10.0),
         (at_most("about 10", 0.1), 11.0, 11.1),
     ],
 )
@@ -152,6 +157,7 @@ def test_what_was_not_measured_says_why() -> None:
         (lambda: equal(math.nan, "none"), "between 0 and 0.5, not nan"),
         (lambda: equal(0.1, " "), "say in a sentence why this is agreement"),
         (lambda: Agreement("eqal", 0.1, "b"), "nearest: equal"),
+        (lambda: Agreement("more than", 0.1, "b"), "more than has no tolerance: say at_least or at_most"),
         (lambda: Expectation("uphold", CLOSE), "nearest: upheld"),
         (lambda: Expectation("refuted", CLOSE), "says which value was found instead"),
         (lambda: refuted(CLOSE, instead=5.0, spread=2.0), "between 0 and 0.5, not 2.0"),
@@ -179,6 +185,8 @@ def test_a_bound_that_the_paper_does_not_name_refutes_nothing() -> None:
         row(refuted(at_least("ours, of 10"), instead=5.0))
     with pytest.raises(UsageError, match="a bound that was chosen here refutes nothing"):
         row(refuted(at_least('"over 100 times"'), instead=5.0))
+    with pytest.raises(UsageError, match="a bound that was chosen here refutes nothing"):
+        dataclasses.replace(row(refuted(at_most('"never"'), instead=5.0), printed=1.0), unit="%")
 
 
 def test_the_key_of_a_row_depends_on_what_is_measured_and_not_on_what_is_declared() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gradgate.references.backends import precision
-from gradgate.references.bilevel.paper import approximate, background, buffers, growth, listings, scale, text_figures
+from gradgate.references.bilevel.paper import approximate, background, growth, scale, text_figures
 from gradgate.references.bilevel.problem import BilevelSpec
 
 
@@ -68,40 +68,6 @@ def test_the_mixed_gradient_keeps_fewer_bytes_of_more_layers(torch: Any, monkeyp
 def test_a_jacobian_costs_a_pass_for_each_row_in_reverse_mode_and_for_each_column_in_forward_mode(jax: Any) -> None:
     assert background.jacobian_by_rows() == pytest.approx(1, abs=0.1)
     assert background.jacobian_work(16, reverse=False) == pytest.approx(background.jacobian_work(128, False), rel=0.01)
-
-
-def test_a_meta_step_costs_more_than_twice_its_inner_steps(jax: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = {"layers": 2, "width": 16, "ffw": 32, "heads": 2, "key_size": 8, "vocabulary": 32, "sequence": 32}
-    spec = scale.configuration(44, **small)
-    monkeypatch.setattr(scale, "configuration", lambda millions: spec)
-    assert background.meta_step_work(44) > 2
-    monkeypatch.setattr(scale, "program", lambda optimisations: background._steps_alone)
-    scale._work.cache_clear()
-    assert background.meta_step_work(44) == 1
-    scale._work.cache_clear()
-
-
-@pytest.mark.parametrize("mixed", [False, True])
-def test_transformations_in_the_text_are_instructions_and_those_in_a_scan_are_not(jax: Any, mixed: bool) -> None:
-    shapes = [jax.ShapeDtypeStruct(shape, "float32") for shape in ((8, 8), *[(2, 4, 8)] * 2, *[(4, 8)] * 2)]
-
-    def instructions(transformations: int, fused: bool) -> int:
-        program = listings.toy(transformations, mixed, False, fused)
-        return buffers.assignment(program, shapes, "cpu").instructions
-
-    assert instructions(8, True) > 1.1 * instructions(2, True)
-    assert instructions(8, False) < 1.1 * instructions(2, False)
-
-
-def test_the_text_gets_longer_with_m_unless_m_is_in_a_scan(jax: Any) -> None:
-    assert min(listings.toy_longer(mixed) for mixed in (False, True)) > 1.1
-    assert listings.toy_operations(8, False, fused=False) < 1.1 * listings.toy_operations(2, False, fused=False)
-
-
-def test_instructions_are_those_of_the_program_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    default, mixed = (buffers.Assignment(0, count, ()) for count in (90, 30))
-    monkeypatch.setattr(listings, "toy_assigned", lambda profile, transformations, fused: (default, mixed))
-    assert [listings.toy_instructions("cpu", 4, kind) for kind in (False, True)] == [90, 30]
 
 
 def test_products_that_grow_differently_with_the_layers_are_not_alike(monkeypatch: pytest.MonkeyPatch) -> None:

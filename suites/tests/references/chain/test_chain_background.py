@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradgate.references.chain.paper import background, convolutions, errata, liveness, text_figures, tradeoff
+from gradgate.references.chain.paper import background, errata, liveness, text_figures, tradeoff
 from gradgate.references.published import Judged, judge
 from gradgate.references.registry import load
 
@@ -85,13 +85,6 @@ def test_weights_may_change_once_no_delta_needs_the_old_ones() -> None:
 
 def test_no_policy_leaves_more_than_there_is() -> None:
     assert errata.unused_memory() > errata.unused_memory(slack=1) > errata.unused_memory(slack=100) == 0.0
-
-
-def test_one_convolution_has_algorithms_that_multiply_and_hold_unlike_numbers() -> None:
-    told = [judge(row, load(row.measured)(**row.arguments)) for row in convolutions.ROWS]
-    assert [one.outcome for one in told if one] == ["upheld"] * 3
-    assert convolutions.agree(flipped=True) == 0.0
-    assert convolutions.quotient("multiplications", "direct", "matrix") == 1.0
 
 
 def test_the_peak_moves_back_on_a_condition_that_has_both_freed_tensors() -> None:

@@ -166,13 +166,6 @@ def test_a_policy_without_m_fits_and_is_not_always_least() -> None:
     assert 80 < small_cases.constrained("least") < 100
 
 
-def test_kept_sums_give_the_same_tables() -> None:
-    p = errata.drawn()[7][0]
-    assert memoised.Memoised(p, 20).C == as_printed._Tables(p, 20, ()).C
-    wrong = Printed([2 * a for a in p.alpha_f], p.alpha_b, p.beta_f, p.beta_b)
-    assert memoised.Memoised(wrong, 20).C != as_printed._Tables(p, 20, ()).C
-
-
 def test_a_table_has_a_budget_for_every_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     costs = Costs.uniform(6)
     monkeypatch.setattr(small_cases, "_costs", lambda network: costs)

@@ -31,8 +31,7 @@ def test_derivatives_without_one_of_their_terms_are_seen(jax: Any) -> None:
     assert abs(identities.example(swapped=True) - 1) > 0.01
 
 
-def test_products_neither_vanish_nor_explode_in_between_and_explode_without_a_bound() -> None:
-    assert identities.SHRINKS < identities.product_norm(1.5) < identities.GROWS
+def test_products_explode_without_a_bound() -> None:
     for structure in identities.STRUCTURES:
         assert identities.selective_norm(structure) <= 1 < identities.selective_norm(structure, bounded=False)
 
