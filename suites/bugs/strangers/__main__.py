@@ -146,6 +146,10 @@ def _costs_too_much(target: str) -> bool:
     return ratios[0] > MOST_RATIO
 
 
+ENDING = 20.0
+"""Seconds that a namespace may take to end after it was killed."""
+
+
 def _entries() -> set[str]:
     folders = {tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm", os.getcwd()}
     return {os.path.join(folder, name) for folder in folders if os.path.isdir(folder) for name in os.listdir(folder)}
@@ -153,7 +157,7 @@ def _entries() -> set[str]:
 
 def _left(before: set[str]) -> list[str]:
     """What candidates have left: processes, and entries of folders that are of this user and were not there before."""
-    deadline = time.monotonic() + 20.0  # a namespace that was killed ends in its own time
+    deadline = time.monotonic() + ENDING
     while descendants(os.getpid()) and time.monotonic() < deadline:
         time.sleep(0.1)
     new = sorted(path for path in _entries() - before if "court" in os.path.basename(path))

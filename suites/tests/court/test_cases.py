@@ -17,6 +17,7 @@ import pytest
 
 from gradgate.references.contract import UsageError, installed
 from gradgate.suites.bugs import strangers
+from gradgate.suites.bugs.strangers import __main__ as program
 from gradgate.suites.bugs.strangers.exploits import TORCH
 from gradgate.suites.court import cases
 from gradgate.suites.court.cases import Case, Settings, answered, cases_of, judge_cases
@@ -172,6 +173,20 @@ def test_a_court_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
         time.sleep(0.1)
     assert not [pid for pid in below if alive(pid)]
     assert not [path.name for path in tmp_path.iterdir() if "court" in path.name]
+
+
+def test_what_a_candidate_leaves_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of exploits and of courts have "court" in their names; others' files come and go."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(program, "descendants", lambda _: [])
+    before = program._entries()
+    (tmp_path / "somebody's.txt").touch()
+    assert program._left(before) == []
+    (tmp_path / "court0.bin").touch()
+    assert program._left(before) == [str(tmp_path / "court0.bin")]
+    monkeypatch.setattr(program, "ENDING", 0.0)
+    monkeypatch.setattr(program, "descendants", lambda _: [77])
+    assert program._left(before)[0] == "process 77"
 
 
 def alive(pid: int) -> bool:
