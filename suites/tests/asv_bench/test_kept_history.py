@@ -1,12 +1,14 @@
-"""A history without holes: ten commits, a profile that fails twice, two publications that never come, and the rest."""
+"""A history without holes: ten commits, a profile that crashes, is lost and is cancelled, and the rest filled in."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ PROFILES = ("cpu", "nvidia-h100")
 CHEAP = '''"""One figure that the commit itself holds, so that a benchmark costs nothing."""
 
 import os
+import time
 from pathlib import Path
 
 
@@ -35,6 +38,8 @@ class Figures:
     def setup_cache(self):
         if os.environ.get("FAILS"):
             raise RuntimeError("the compiler crashed")
+        if os.environ.get("HANGS") == os.environ["GRADGATE_COMMIT"]:
+            time.sleep(600)
         return int((Path(os.environ["GRADGATE_IMPORT"].split(os.pathsep)[-1]) / "count").read_text())
 
     def track_temp_bytes(self, count, method):
@@ -102,11 +107,32 @@ class Runner:
 
     def run(self, script: str, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a script of the benchmark folder."""
-        command = [sys.executable, str(self.root / "asv_bench" / script), *map(str, words)]
-        environment = {**os.environ, "HOME": str(self.home), **more}
         return subprocess.run(
-            command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=240, check=False
-        )
+            self._command(script, *words), cwd=self.root, env=self._environment(more), capture_output=True, text=True,
+            timeout=240, check=False,
+        )  # fmt: skip
+
+    def cancel(self, name: str, commits: str, hangs: str) -> None:
+        """Measure commits, of which one hangs, and kill everything once another one has its points."""
+        command = self._command("bench.py", "--profiles", name, "--commits", commits)
+        environment = self._environment({"HANGS": hangs})
+        ran = subprocess.Popen(command, cwd=self.root, env=environment, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+        try:
+            end = time.monotonic() + 240
+            while not list((self.results / name).glob("*-overlay*.json")):
+                assert ran.poll() is None
+                assert time.monotonic() < end
+                time.sleep(0.1)
+        finally:
+            os.killpg(ran.pid, signal.SIGKILL)
+            ran.wait()
+
+    def _command(self, script: str, *words: object) -> list[str]:
+        return [sys.executable, str(self.root / "asv_bench" / script), *map(str, words)]
+
+    def _environment(self, more: dict[str, str]) -> dict[str, str]:
+        return {**os.environ, "HOME": str(self.home), **more}
 
     @property
     def results(self) -> Path:
@@ -116,7 +142,8 @@ class Runner:
 
 @pytest.fixture(scope="module")
 def origin(tmp_path_factory: pytest.TempPathFactory) -> Origin:
-    """Five pushes of two commits; nvidia-h100 crashes in the second push, and its machine is lost in the fourth."""
+    """Five pushes of two commits. nvidia-h100 crashes in the second push, its machine is lost in the fourth, and in the
+    fifth it is cancelled after the newer commit."""
     pytest.importorskip("asv", reason="asv is not installed: pip install 'gradgate[asv]'")
     from gradgate.hw_profiles import profile
 
@@ -126,15 +153,19 @@ def origin(tmp_path_factory: pytest.TempPathFactory) -> Origin:
     for push in range(5):
         commits = made.push(2)
         for name in PROFILES:
-            fails = name != "cpu" and push == 1
-            runner = made.runner()
-            ran = runner.run("bench.py", "--profiles", name, "--commits", f"{commits[0]}^..HEAD",
-                             **({"FAILS": "1"} if fails else {}))  # fmt: skip
-            assert ran.returncode == (2 if fails else 0), ran.stdout + ran.stderr
+            runner, pushed = made.runner(), f"{commits[0]}^..HEAD"
+            fails, cancelled = (name != "cpu" and push == place for place in (1, 4))
+            if cancelled:
+                runner.cancel(name, pushed, hangs=commits[0])
+            else:
+                ran = runner.run(
+                    "bench.py", "--profiles", name, "--commits", pushed, **({"FAILS": "1"} if fails else {})
+                )
+                assert ran.returncode == (2 if fails else 0), ran.stdout + ran.stderr
             if name != "cpu" and push == 3:
                 made.lost += commits
                 continue
-            made.lost += commits if fails else []
+            made.lost += commits if fails else commits[:1] if cancelled else []
             ran = made.runner().run("branch.py", "keep", runner.results)
             assert ran.returncode == 0, ran.stdout + ran.stderr
     return made
@@ -146,13 +177,13 @@ def test_all_points_of_the_other_jobs_are_kept_and_missing_fills_the_rest(origin
     assert set(kept["cpu"]) == set(commits)
     failed = {commit for commit, values in kept["nvidia-h100"].items() if not values}
     assert set(origin.lost) == (set(commits) - set(kept["nvidia-h100"])) | failed
-    assert len(origin.lost) == 4
+    assert len(origin.lost) == 5
     runner = origin.runner()
     assert "cpu, nvidia-h100" in runner.run("branch.py", "fetch").stdout
     ran = runner.run("bench.py", "--profiles", ",".join(PROFILES), "--missing", "--most", 3)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "cpu: no commit is missing" in ran.stdout
-    assert "nvidia-h100: 1 older commits are left" in ran.stdout
+    assert "nvidia-h100: 2 older commits are left" in ran.stdout
     assert runner.run("bench.py", "--profiles", PROFILES[1], "--missing").returncode == 0
     ran = origin.runner().run("branch.py", "keep", runner.results)
     assert ran.stdout == "benchmark-history has 40 points of 2 machines\n"
@@ -161,6 +192,12 @@ def test_all_points_of_the_other_jobs_are_kept_and_missing_fills_the_rest(origin
         assert set(kept[name]) == set(commits)
         assert all(len(set(values)) == 1 and values[0] > 1000 for values in kept[name].values())
         assert len({values[0] for values in kept[name].values()}) == 10
+    shows = "import sys, dashboard; from pathlib import Path; dashboard.write(*map(Path, sys.argv[1:]))"
+    shower, site = origin.runner(), runner.root / "site"
+    command = [sys.executable, "-c", shows, str(runner.results), str(site), str(shower.root)]
+    subprocess.run(command, cwd=shower.root / "asv_bench", check=True, timeout=60)
+    shown = json.loads((site / "dashboard" / "figures.json").read_text())["measured"]
+    assert shown == {name: list(range(10)) for name in PROFILES}
 
 
 def test_a_shallow_clone_does_not_guess_what_is_missing(origin: Origin, tmp_path: Path) -> None:

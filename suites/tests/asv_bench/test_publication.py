@@ -7,6 +7,7 @@ import functools
 import http.server
 import json
 import math
+import os
 import re
 import shutil
 import subprocess
@@ -112,6 +113,8 @@ class Site:
     """A scratch repository with ten commits, this repository's benchmark folder, and results of two profiles."""
 
     def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.home.mkdir(parents=True)
         self.repository = Scratch(folder / "repository")
         self.root = self.repository.root
         allowance = "".join(ALLOWANCE.format(profile=profile) for profile in ("cpu", "nvidia-h100"))
@@ -143,7 +146,10 @@ class Site:
     def publish(self, *arguments: object) -> subprocess.CompletedProcess[str]:
         """Run the publication."""
         command = [sys.executable, str(self.root / "asv_bench" / "publish.py"), *map(str, arguments)]
-        return subprocess.run(command, cwd=self.root, capture_output=True, text=True, timeout=240, check=False)
+        environment = {**os.environ, "HOME": str(self.home)}
+        return subprocess.run(
+            command, cwd=self.root, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
 
 
 @pytest.fixture(scope="module")
@@ -178,6 +184,10 @@ def test_a_planted_rise_of_one_percent_is_a_regression_of_both_profiles(site: Si
     feed = (site.root / "site" / "history" / "regressions.xml").read_text()
     assert "1.00% " in feed
     assert f"https://github.com/someone/something/commit/{site.commits[PLANTED]}" in feed.replace("../compare/", "")
+
+
+def test_a_publication_writes_nothing_into_the_home_folder(site: Site) -> None:
+    assert {path.name for path in site.home.iterdir()} <= {".cache"}
 
 
 def test_a_benchmark_without_points_has_no_tile(site: Site) -> None:
