@@ -268,6 +268,16 @@ def census(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def fieldhistory(session: nox.Session) -> None:
+    """Gate the commits of a public repository, of which you have a clone: ``-- NAME --repository PATH``. Resumes.
+
+    The rows are written to report/history; ``--keep`` also writes suites/guide/adopted.md. Cost: one to five minutes of
+    a core for each commit; a commit that was gated takes nothing.
+    """
+    run(session, "gradgate.suites.gallery.history.run", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def publish(session: nox.Session) -> None:
     """Unite the results of machines, check that history did not shrink, and put bytes and verdicts into site/.
 
