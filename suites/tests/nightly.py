@@ -108,8 +108,8 @@ def measured(reports: Iterable[Path]) -> dict[str, float]:
         for case in ElementTree.parse(report).getroot().iter("testcase"):
             place = str(case.get("classname")).partition("suites.tests.")[2].replace(".", "/")
             taken[function_of(f"{place}.py::{case.get('name')}")].append(float(case.get("time", 0)))
-    dear = {name: sum(each) / len(each) for name, each in taken.items() if sum(each) > SHARE}
-    return {name: float(f"{seconds:.2g}") for name, seconds in sorted(dear.items())}
+    expensive = {name: sum(each) / len(each) for name, each in taken.items() if sum(each) > SHARE}
+    return {name: float(f"{seconds:.2g}") for name, seconds in sorted(expensive.items())}
 
 
 def write(seconds: Mapping[str, float], path: Path = TABLE) -> None:
