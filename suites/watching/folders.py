@@ -30,7 +30,7 @@ def fresh() -> Path:
     return Path(tempfile.mkdtemp(dir=above))
 
 
-def settled(folder: Path, stem: str, text: str) -> Path:
+def settled(folder: Path, stem: str, text: str, beside: str = "") -> Path:
     """A recorded call beside the cached results, in a folder named after its content; older ones are removed.
 
     So a second run that records the same call finds the verdicts of the first.
@@ -39,11 +39,13 @@ def settled(folder: Path, stem: str, text: str) -> Path:
         folder: where it was recorded.
         stem: the name of its files.
         text: the file of Python that names the call as a pair, which is written here, too.
+        beside: the name of a call of the same rule that had values, if this one had none.
 
     Returns:
         The path of that file.
     """
-    files = [path for ending in ("json", "pickle") if (path := folder / f"{stem}.{ending}").exists()]
+    names = [f"{one}.{ending}" for one in filter(None, (stem, beside)) for ending in ("json", "pickle")]
+    files = [folder / name for name in names if (folder / name).exists()]
     name = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:24]
     above = Cache().folder.parent / "watched"
     place = above / name

@@ -87,7 +87,9 @@ def judge(
     tasks: list[Task] = []
     with Supervisor(run_of(seed), max(1, min(jobs, len(calls))), Limits(seconds)) as supervisor:
         for call in [call for seen in rules.values() for call in seen[:MOST_JUDGED]]:
-            target = f"{folders.settled(folder, call.stem, TARGET)}:{NAME}"
+            known = rules[call.rule][0]  # one with values, if there is any
+            beside = known.stem if call.traced and not known.traced else ""
+            target = f"{folders.settled(folder, call.stem, TARGET, beside)}:{NAME}"
             try:
                 ask = functools.partial(supervisor.describe_fully, target, "", None)
                 described = kept.describe(target, "", None, ask) if kept else supervisor.describe(target, "", None)

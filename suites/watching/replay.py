@@ -1,7 +1,8 @@
 """A recorded call as a pair: the rule as the function, its own forward pass as the reference, the arrays as its inputs.
 
 The values that were seen are judged first. The regime `DRAWN` has other values like them: of the same signs, ranges and
-zeros, and whole numbers where all were whole. Whatever gets no gradient stays as it was seen.
+zeros, and whole numbers where all were whole. Whatever gets no gradient stays as it was seen. A call without values, as
+under ``jax.jit``, gets numbers like those of another call of the same rule that had some.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,10 @@ class SeenPair(GivenPair):
 
     Attributes:
         inputs: name -> `Array`, of the arrays of the call.
+        elsewhere: name -> numbers that this array had in another call of the rule, if this call had none.
     """
+
+    elsewhere: Mapping[str, Any] = field(default_factory=dict)
 
     @functools.cached_property
     def _flat(self) -> list[tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]]:
@@ -106,7 +110,10 @@ class SeenPair(GivenPair):
         found = {}
         for place, (path, leaf) in enumerate(self.leaves.items()):
             rng = generator(spec.seed, 5000 + place)
-            if spec.regime == BETWEEN:
+            if path in self.elsewhere:
+                known = np.resize(self.elsewhere[path], leaf.array.shape)
+                found[path] = like(known, rng) if leaf.gradient else known
+            elif spec.regime == BETWEEN:
                 found[path] = rng.uniform(0.05, 0.95, leaf.array.shape)
             else:
                 found[path] = like(leaf.array, rng) if leaf.gradient or not self.seen else leaf.array
@@ -136,6 +143,7 @@ class Recorded:
         names: name of an array among the arguments -> its path in their tree.
         flat: path -> leaf of the arguments.
         put: puts leaves back into the tree.
+        folder: where they are.
         devices: as a pair declares them, of a rule that launches kernels.
         again: path -> array to the rule and the leaves; None unless a function among them holds arrays of the call.
     """
@@ -148,6 +156,7 @@ class Recorded:
     names: Mapping[str, str]
     flat: Mapping[str, Any]
     put: Callable[..., Any]
+    folder: Path
     devices: tuple[str, ...] = ()
     again: Callable[[Mapping[str, Any]], tuple[Any, Mapping[str, Any]]] | None = None
 
@@ -178,7 +187,9 @@ class Recorded:
         words = _names(call["kind"], rule, len(arguments))
         names = {_named(path, words): path for path in arrays}
         names = names if len(names) == len(arrays) else {path: path for path in arrays}
-        found = cls(path.stem, call["framework"], call["kind"], call["name"], rule, names, flat, put, devices)
+        found = cls(
+            path.stem, call["framework"], call["kind"], call["name"], rule, names, flat, put, path.parent, devices
+        )
         return dataclasses.replace(found, again=_again(data, loaded, found)) if loaded.held else found
 
     def pair(self) -> SeenPair:
@@ -192,6 +203,10 @@ class Recorded:
         if not floats:
             raise UsageError(f"{self.name}: no floating array was among the arguments of its call")
         unknown = any(array.values is None for array in inputs.values())
+        elsewhere = self._values_elsewhere() if unknown else {}
+        for name, numbers in elsewhere.items():  # what is not floating stays as it was there
+            if inputs[name].dtype not in WIDTHS:
+                inputs[name] = dataclasses.replace(inputs[name], values=np.resize(numbers, inputs[name].shape))
         wrapped = self.rule if isinstance(self.rule, portable.Wrapped) else None
         return SeenPair(
             _function(self),
@@ -199,6 +214,7 @@ class Recorded:
             by_backward=wrapped is not None and wrapped.reentrant,
             devices=self.devices,
             inputs=inputs,
+            elsewhere=elsewhere,
             regimes={(BETWEEN if unknown else DRAWN): dict},
             dtypes=(min(floats, key=WIDTHS.index),),
             random=True,
@@ -206,6 +222,19 @@ class Recorded:
             name=self.stem,
             keywords={"function": {}, "reference": {}},
         )
+
+    def _values_elsewhere(self) -> dict[str, Any]:
+        """Name of an array -> its numbers in another call of the rule that had values; {} if there is none."""
+        own = json.loads((self.folder / f"{self.stem}.json").read_text(encoding="utf-8"))
+        for path in sorted(self.folder.glob("*.json")):
+            call = json.loads(path.read_text(encoding="utf-8"))
+            same = all(call.get(one) == own[one] for one in ("name", "file", "line"))
+            if same and not call["traced"] and not call["unreachable"]:
+                other = Recorded.read(str(path))
+                missing = [name for name, place in self.names.items() if self.flat[place].values is None]
+                found = {name: other.flat[place].values for name, place in other.names.items() if name in missing}
+                return {name: array for name, array in found.items() if array is not None and array.size}
+        return {}
 
     def expression(self) -> str:
         """The call as text, with the names of its arrays; "" if the rule or an argument cannot be written down."""

@@ -84,6 +84,8 @@ def unpacked(requirement: str, folder: Path, python: Path) -> Path:
         CannotInstall: there is none.
     """
     place = folder / requirement
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "pytest.ini").touch()  # or pytest would find the settings of a project that this folder is in
     if not place.exists():
         with tempfile.TemporaryDirectory() as into:
             words = ["-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--dest", into]

@@ -42,6 +42,20 @@ def test_tests_that_do_not_run_are_no_row(tmp_path: Path) -> None:
         package_tests.suites(["missing"])
 
 
+def test_the_settings_of_a_project_around_them_are_not_theirs(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\nfilterwarnings = ["error"]\n')
+    inside = tmp_path / "sources" / "old==1.0" / "old-1.0"
+    inside.mkdir(parents=True)
+    (inside / "test_old.py").write_text(
+        "import warnings\n\nwarnings.warn('old', DeprecationWarning)\n\n\ndef test():\n    pass\n"
+    )
+    python = Path(sys.executable)
+    with pytest.raises(RuntimeError, match="pytest ended with 2"):
+        package_tests.compared("old 1.0", python, inside, ["test_old.py"], runs=1)
+    assert package_tests.unpacked("old==1.0", tmp_path / "sources", python) == inside
+    assert package_tests.compared("old 1.0", python, inside, ["test_old.py"], runs=1).results == 1
+
+
 def test_at_least_four_packages_of_each_framework_have_a_row_that_holds() -> None:
     rows = {row["name"].split()[0]: row for row in page.stored_costs()}
     every = package_tests.suites()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gradgate.references.contract import UsageError
-from gradgate.suites.watching import explaining, recorder, replay, results
+from gradgate.suites.watching import explaining, folders, recorder, replay, results
 
 
 @pytest.fixture
@@ -156,6 +156,33 @@ def test_jax_gives_values_where_there_are_any(seen: Any, jax: Any) -> None:
     assert np.array_equal(call.flat[call.names["x"]].values, x[:, 0])
     assert found["traced"][0][0].traced
     assert {name: len(entries) for name, entries in found.items()} == {"eager": 1, "mapped": 1, "traced": 1}
+
+
+def test_a_call_without_values_gets_numbers_like_those_of_another_call(seen: Any, jax: Any) -> None:
+    import jax.numpy as jnp
+
+    @jax.custom_vjp
+    def rooted(x: Any, labels: Any) -> Any:
+        return jnp.log(-x - 2)[labels]
+
+    rooted.defvjp(lambda x, labels: (rooted(x, labels), x), lambda x, g: (g / (x + 2), None))
+    labels = jnp.array([1, 0, 1])
+    with seen() as found:
+        rooted(jnp.array([-3.5, -4.25]), labels)
+        jax.jit(rooted)(jnp.array([-3.0, -4.0, -5.0]), labels[:2])
+    (known, folder), (traced, _) = sorted(found["rooted"], key=lambda entry: entry[0].traced)
+    assert traced.traced
+    target = folders.settled(folder, traced.stem, "", known.stem)
+    for place in (str(folder / f"{traced.stem}.py"), str(target)):
+        made = replay.Recorded.read(place).pair()
+        for regime in ("", replay.BETWEEN):
+            drawn = made.drawn(made.spec(regime=regime))
+            assert drawn["x"].shape == (3,)
+            assert (drawn["x"] < -2).all()
+        assert made.inputs["labels"].values.tolist() == [1, 0]
+    alone = replay.Recorded.read(str(folders.settled(folder, traced.stem, ""))).pair()
+    assert alone.elsewhere == {}
+    assert (alone.drawn(alone.spec(regime=replay.BETWEEN))["x"] > 0).all()
 
 
 def test_a_wrapper_of_equinox_is_named_after_what_it_wraps(seen: Any, jax: Any) -> None:
