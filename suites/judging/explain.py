@@ -192,7 +192,7 @@ def _remedy(verdict: Verdict) -> str:
 
 
 def by_cause(items: Iterable[T], verdict: Callable[[T], Verdict]) -> list[list[T]]:
-    """Failures or findings in groups of one cause, the most telling one first in its group.
+    """Failures or findings in groups of one cause, the most telling one first in its group, and errors below failures.
 
     Findings have the same cause if they share the method and the declared reason. Failures of one method do if they
     have the same reason, or if each compares with the reference and the formula is wrong, or if the outputs are others
@@ -232,7 +232,7 @@ def by_cause(items: Iterable[T], verdict: Callable[[T], Verdict]) -> list[list[T
     groups = alike(items, cause)
     for group in groups:
         group.sort(key=lambda item: _rank(verdict(item)))
-    return groups
+    return sorted(groups, key=lambda group: verdict(group[0]).outcome == "error")
 
 
 def _first(verdict: Verdict) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import inspect
 import re
@@ -191,6 +192,12 @@ def test_an_exception_that_every_claim_meets_is_one_card_with_one_command(capsys
     out = capsys.readouterr().out
     assert (out.count("•"), out.count("reproduce:"), "what to do" in out) == (1, 1, False)
     assert "the same cause: outputs, layouts" in out
+
+
+def test_what_could_not_be_measured_stands_below_what_is_wrong() -> None:
+    failed = refuted("gradient_exact", "wrong gradient of x (50%)", 0.5)
+    raised = dataclasses.replace(refuted("outputs", "the method raised KeyError: bfloat16"), verdict="error")
+    assert by_cause([raised, failed], lambda verdict: verdict) == [[failed], [raised]]
 
 
 def test_random_numbers_that_nobody_declared_are_one_cause_with_one_remedy() -> None:
