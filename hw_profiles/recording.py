@@ -46,9 +46,9 @@ PARTS = ("gradgate", "gradgate.suites", "gradgate.references", "gradgate.hw_prof
 """The packages that hold gradgate's modules."""
 TOOLCHAIN = frozenset(
     (
-        *("torch", "torchgen", "functorch", "triton", "jax", "jaxlib", "jax_plugins", "libtpu", "numpy", "scipy"),
-        *("ml_dtypes", "opt_einsum", "sympy", "networkx", "hypothesis", "pytest", "_pytest", "pluggy", "flint"),
-        "platformdirs",
+        *("torch", "torchgen", "functorch", "triton", "cuda"),  # with CUDA, PyTorch imports cuda, which asks ldconfig
+        *("jax", "jaxlib", "jax_plugins", "libtpu", "numpy", "scipy", "ml_dtypes", "opt_einsum"),
+        *("sympy", "networkx", "hypothesis", "pytest", "_pytest", "pluggy", "flint", "platformdirs"),
     )
 )
 """Packages whose processes, connections and listings concern the machine and not the judged code."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from gradgate.references import oracle
-from gradgate.references.backends import leaves, named_leaves, precision, to_numpy
+from gradgate.references.backends import UNIT_ROUNDOFF, leaves, named_leaves, precision, to_numpy
 from gradgate.references.contract import Problem, Tree
 from gradgate.references.oracle import in_widest
 from gradgate.suites.checks import another, kinks
@@ -24,7 +24,7 @@ from gradgate.suites.exact.programs import Evaluator, Result
 from gradgate.suites.exact.rounded import explained
 from gradgate.suites.judging.explain import UNSCALED, listed
 from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, check_form
-from gradgate.suites.pairs.spec import PairProblem
+from gradgate.suites.pairs.spec import PairProblem, PairSpec
 
 NUDGE = 2.0**-20
 """Relative change of the numbers that a program reads out of tensors, to see whether its result depends on them. It is
@@ -33,6 +33,8 @@ NEAR = 1e-4
 """Largest relative difference that is tried to be put down to constants: that of a float32 constant, amplified."""
 ROUNDED = 1e-12
 """Largest relative error that is put down to constants where the value to blame is looked for."""
+SLIGHT = 1e-2
+"""Relative error up to which a cast to fewer bits may be to blame."""
 CANNOT = "cannot be evaluated in sixty digits"
 
 
@@ -125,7 +127,7 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
     except balls.Undecided as why:
         raise Rejected(f"the digits do not decide {why}") from why
     own = found[-1]
-    narrowed = own.narrowed - {case.widest}
+    narrowed = frozenset(own.narrowed) - {case.widest}
     case.exact = dataclasses.replace(agreement, narrowed=narrowed)
     if not agreement.wrong or _as_declared(case, agreement, plainly):
         return
@@ -152,7 +154,9 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
         noted = Parting(own.notes[0]) if own.notes and agreement.open else None
         where = noted or _apart(case, agreement, values, plainly)
     ignored = "" if trees or _against_itself(case) else _ignored(case, agreement, own.values, plain)
-    places = "; ".join(filter(None, [ignored, _exchanged(agreement, own.values, plainly), where.sentence]))
+    slight = not agreement.open and agreement.error <= SLIGHT
+    cast = _cast(case, own.narrowed, plainly(60).narrowed).sentence if slight else ""
+    places = "; ".join(filter(None, [ignored, cast, _exchanged(agreement, own.values, plainly), where.sentence]))
     said = _told(agreement, _meaning(case, agreement, own.values, plainly), own.values, places)
     said += f"; {UNSCALED}" if "" not in agreement.wrong and _adds(case) else ""
     said = f"at inputs that no draw has ({case.spec.regime}): {said}" if _unseen(case) else said  # type: ignore[attr-defined]
@@ -350,6 +354,45 @@ def _followed(case: Case) -> str:
         return another.follows(case, grads, case.reference(case.widest), case.widest)
     except (Fault, Refuted, Rejected):
         return ""
+
+
+@contextlib.contextmanager
+def naming_a_cast(case: Case, dtype: str) -> Iterator[None]:
+    """The scope in which a refutation of a pair in floats names a cast of the function to fewer bits than `dtype` has.
+
+    Raises:
+        Refuted: the one raised in the scope; its message ends with the cast, if there is one.
+    """
+    try:
+        yield
+    except Refuted as wrong:
+        if (
+            not isinstance(case.spec, PairSpec)
+            or not (wrong.error or 1.0) <= SLIGHT
+            or case.spec.work() > truth.AFFORDABLE
+        ):
+            raise
+        loss, options = case.claimed
+        claimed = loss, tuple(sorted(options.items()))
+        try:
+            with balls.digits(60):
+                found = evaluated(case, 60)
+                plain = truth.result(case.spec, case.subject.declared.framework, *claimed, 60, False).narrowed
+        except (balls.Unknown, balls.Undecided, Refuted, Fault):
+            raise wrong from None
+        unit = UNIT_ROUNDOFF[dtype]
+        fewer = {name: line for name, line in found.narrowed.items() if UNIT_ROUNDOFF.get(name, 1.0) > unit}
+        cast = _cast(case, fewer, plain)
+        said = "; ".join(filter(None, [str(wrong), cast.sentence]))
+        raise Refuted(said, wrong.leaf, wrong.error, wrong.noise, wrong.line or path_of(cast.line)) from None
+
+
+def _cast(case: Case, narrowed: Mapping[str, str], plain: Collection[str]) -> Parting:
+    """A cast of the function to fewer bits that the reference does not make."""
+    for dtype, line in sorted(narrowed.items()):
+        if dtype not in plain and dtype != case.widest:
+            return Parting(f"it casts to {dtype}{f' at {line}' * bool(line)}, and the reference does not", line)
+    return Parting("")
 
 
 def _ignored(case: Case, agreement: Agreement, values: Mapping[str, Any], plain: Evaluator) -> str:

@@ -14,9 +14,13 @@ from typing import Any
 import numpy as np
 
 from gradgate.references.backends import named_leaves, to_numpy
-from gradgate.references.contract import Method
+from gradgate.references.contract import Method, Problem
 from gradgate.suites.checks.base import Case
 from gradgate.suites.judging.subject import DONATES, Refuted, Subject
+from gradgate.suites.pairs.spec import PairProblem
+
+COTANGENTS = "data.cotangents."
+"""How the names of a pair's upstream gradients begin."""
 
 _OTHERS: dict[tuple[str, str], Subject] = {}
 """Other implementations of methods, kept so that each is compiled only once."""
@@ -67,7 +71,7 @@ def pure(case: Case) -> None:
         if before.get(name) != after.get(name):
             if after.get(name) == DELETED:
                 raise Refuted(f"the call deleted its input {name}; {DONATES}", name)
-            raise Refuted(f"the call changed its input {name}", name)
+            raise Refuted(f"the call changed its {_called(problem, name)}", name)
     for name, state in _random_state().items():
         if name in randomness and state != randomness[name]:
             raise Refuted(f"the call moved or reseeded the global random state of {name}")
@@ -76,6 +80,16 @@ def pure(case: Case) -> None:
             raise Refuted(f"the call printed {len(text)} characters to standard {where}: {text.strip()[:60]!r}")
     if case.subject.changed or _running() - running:
         _again(case)
+
+
+def _called(problem: Problem, name: str) -> str:
+    """What an author calls a leaf of a problem: of a pair, an input or the upstream gradient of an output."""
+    if not isinstance(problem, PairProblem):
+        return f"input {name}"
+    if name.startswith(COTANGENTS):
+        path = name.removeprefix(COTANGENTS)
+        return "upstream gradient" + (f" of output {path}" if len(problem.data["cotangents"]) > 1 else "")
+    return f"input {name.removeprefix('params.').removeprefix('data.given.')}"
 
 
 def _again(case: Case) -> None:

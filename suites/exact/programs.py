@@ -34,14 +34,15 @@ class Result:
 
     Attributes:
         values: judged leaf -> array of balls, stacked leaves split; the loss is "".
-        narrowed: dtypes narrower than float64 to which the program casts; in this evaluation a cast changes nothing.
+        narrowed: dtype narrower than float64 to which the program casts -> the line of a cast, "" if it is not known.
+            In this evaluation a cast changes nothing.
         exits: places where a PyTorch program reads a number out of a tensor, so that it goes on as a float.
         notes: outputs of kernels that depend on memory that nobody wrote.
         tiles: how the masks, branches and loops of Triton kernels went, and how the blocks of Pallas kernels lay.
     """
 
     values: dict[str, Any]
-    narrowed: frozenset[str] = frozenset()
+    narrowed: Mapping[str, str] = field(default_factory=dict)
     exits: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     tiles: Tiles = field(default_factory=dict)

@@ -149,7 +149,8 @@ def narrowed(shape: Spec, backend: str, loss: str, options: tuple[tuple[str, Any
         return frozenset()
     try:
         with balls.digits(60):
-            return evaluator(loss, options, backend)(oracle.in_widest(shape, backend, shape.widest), 60).narrowed
+            found = evaluator(loss, options, backend)(oracle.in_widest(shape, backend, shape.widest), 60)
+            return frozenset(found.narrowed)
     except (balls.Undecided, balls.Unknown):
         return frozenset()
 

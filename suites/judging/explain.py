@@ -146,10 +146,13 @@ AGAIN = "differentiated again: "
 """How the reason of a refuted derivative of a gradient begins."""
 DRAWS = "the call moved or reseeded the global random state"
 """How the reason begins if a function drew random numbers that nobody declared."""
+CHANGED = "the call changed its "
+"""How the reason begins if a function writes into what it was given: whatever calls it twice may fail as well."""
 BEGINNINGS = {
     AGAIN: "once_differentiable on the backward pass refuses a second derivative in words",
     "two calls on one problem differ": "if it draws random numbers, declare random=True",
     DRAWS: "if it draws random numbers, declare random=True",
+    CHANGED: "what arrives belongs to the caller: write into a copy, such as .clone(), or compute out of place",
     "inputs overwritten before": "ctx.save_for_backward keeps inputs and raises if they were changed; attributes of "
     "ctx do not",
 }
@@ -189,17 +192,18 @@ def _remedy(verdict: Verdict) -> str:
 
 
 def by_cause(items: Iterable[T], verdict: Callable[[T], Verdict]) -> list[list[T]]:
-    """Failures or findings in groups of one cause, the most telling one first in its group.
+    """Failures or findings in groups of one cause, the most telling one first in its group, and errors below failures.
 
     Findings have the same cause if they share the method and the declared reason. Failures of one method do if they
     have the same reason, or if each compares with the reference and the formula is wrong, or if the outputs are others
     than the reference's, or if a leaf has no gradient, or if the method draws random numbers and each compares numbers
-    of two calls.
+    of two calls. If the method writes into what it was given, this is the cause of all that the formula does not cause.
     """
     items = list(items)
     failures = [one for one in map(verdict, items) if one.outcome == "failure"]
     missing = {(one.task.owner, _first(one)) for one in failures if one.task.claim == "tree"}
     failed = {one.task.name for one in failures if (one.task.owner, _first(one)) not in missing}
+    changed = {one.task.owner for one in failures if one.reason.startswith(CHANGED)}
     formula: dict[str, int] = {}  # owner -> rank of the claim that shows best that its formula is wrong
     for one in map(verdict, items):
         if one.outcome == "failure" and one.task.claim in CAUSES:
@@ -215,10 +219,12 @@ def by_cause(items: Iterable[T], verdict: Callable[[T], Verdict]) -> list[list[T
             return task.owner, STRUCTURE
         if one.outcome == "failure" and (task.owner, _first(one)) in missing:
             return task.owner, _first(one)
+        follows = task.claim in FOLLOWING or one.reason.startswith(AGAIN)
+        if one.outcome == "failure" and task.owner in changed and not (task.owner in formula and follows):
+            return task.owner, CHANGED
         if one.outcome == "failure" and f"{task.owner}:{RANDOM}" in failed:
             drawn = task.claim == RANDOM or one.error is not None or one.reason.startswith(DRAWS)
             return task.owner if drawn else (task.owner, one.reason)
-        follows = task.claim in FOLLOWING or one.reason.startswith(AGAIN)
         if one.outcome == "failure" and task.owner in formula and follows:
             return task.owner
         return task.owner, one.outcome, one.reason
@@ -226,7 +232,7 @@ def by_cause(items: Iterable[T], verdict: Callable[[T], Verdict]) -> list[list[T
     groups = alike(items, cause)
     for group in groups:
         group.sort(key=lambda item: _rank(verdict(item)))
-    return groups
+    return sorted(groups, key=lambda group: verdict(group[0]).outcome == "error")
 
 
 def _first(verdict: Verdict) -> str:
@@ -235,7 +241,9 @@ def _first(verdict: Verdict) -> str:
 
 
 def _rank(verdict: Verdict) -> int:
-    """The place of a failure in its group: claims of `CAUSES` come first."""
+    """The place of a failure in its group: claims of `CAUSES` come first, but for a method that changes its inputs."""
+    if verdict.outcome == "failure" and verdict.reason.startswith(CHANGED):
+        return -1
     order = ("tree", RANDOM, *CAUSES)
     first = verdict.outcome == "failure" and verdict.task.claim in order
     return order.index(verdict.task.claim) if first else len(order)

@@ -55,6 +55,8 @@ class Verdicts:
         """The readings of the verdicts that were used again."""
         self._places: dict[tuple[str, str], list[str]] = {}
         self._keys: dict[Task, str] = {}
+        self._described: list[Callable[[], None]] = []
+        """What keeps the descriptions that workers have reported."""
 
     def under(self, run: Run) -> Verdicts:
         """The same, for claims that are judged with other settings."""
@@ -64,6 +66,9 @@ class Verdicts:
 
     def describe(self, target: str, family: str, framework: str | None, ask: Callable[[], Described]) -> list[Task]:
         """The tasks of a target: kept ones, or those that a worker reports.
+
+        A new description is kept when the first verdict is asked for. To keep one takes seconds where the packages of
+        an environment have not been hashed yet, and wrong usage that it shows is refused before.
 
         Args:
             target: as given on the command line.
@@ -79,8 +84,7 @@ class Verdicts:
         if answer is None:
             described = ask()
             record = described.pop("record", {})
-            if self.keys.unchanged(JUDGING, places):
-                self.answers.put(key, described, record, {})
+            self._described.append(lambda: self._keep(key, described, record, places))
         else:
             described, _ = answer
         tasks = [Task(**task) for task in described["tasks"]]
@@ -88,8 +92,14 @@ class Verdicts:
             self._places[task.owner, task.target] = described["places"][task.owner]
         return tasks
 
+    def _keep(self, key: str, described: Described, record: Record, places: list[str]) -> None:
+        if self.keys.unchanged(JUDGING, places):
+            self.answers.put(key, described, record, {})
+
     def get(self, task: Task) -> Verdict | None:
         """The kept verdict on a claim; None if the claim has to be judged."""
+        while self._described:
+            self._described.pop()()
         key = "" if self.fresh else self.key(task)
         answer = self.answers.get(key) if key else None
         if answer is None:

@@ -225,7 +225,7 @@ SILENT = {"DebugEffect", "OrderedDebugEffect", "NamedAxisEffect"}
 class Flat:
     """A jaxpr without calls: equations over numbered slots."""
 
-    def __init__(self, jaxpr: Any, consts: Sequence[Any], narrowed: set[str], cache: dict[Any, Any]) -> None:
+    def __init__(self, jaxpr: Any, consts: Sequence[Any], narrowed: dict[str, str], cache: dict[Any, Any]) -> None:
         self.narrowed, self.cache = narrowed, cache
         self.template: list[Any] = []
         self.equations: list[Entry] = []
@@ -343,11 +343,15 @@ class Flat:
         if name == "reduce_precision":
             bits = equation.params["exponent_bits"], equation.params["mantissa_bits"]
             if bits[1] < _digits(equation.invars[0].aval.dtype):
-                self.narrowed.add(_FORMATS.get(bits, f"float of {bits[0]} and {bits[1]} bits"))
+                self._narrow(_FORMATS.get(bits, f"float of {bits[0]} and {bits[1]} bits"), equation)
         elif equation.invars and rules.inexact(equation.invars[0]) and equation.outvars:
             wide, narrow = equation.invars[0].aval.dtype, equation.outvars[0].aval.dtype
             if wide != narrow and rules.kind_of(narrow) in "fc" and _digits(narrow) < _digits(wide):
-                self.narrowed.add(str(narrow))
+                self._narrow(str(narrow), equation)
+
+    def _narrow(self, dtype: str, equation: Any) -> None:
+        if dtype not in self.narrowed:
+            self.narrowed[dtype] = source_line(equation)
 
 
 _FORMATS = {(8, 23): "float32", (5, 10): "float16", (8, 7): "bfloat16"}

@@ -21,8 +21,8 @@ class Program:
     """A traced function, reusable for any values of the same shapes and dtypes.
 
     Attributes:
-        narrowed: floating dtypes to which values are cast in the program. A cast changes nothing here. So a program
-            with such a cast rounds where this evaluation does not.
+        narrowed: floating dtype to which values are cast in the program -> the line of a cast. A cast changes nothing
+            here. So a program with such a cast rounds where this evaluation does not.
         structure: the tree of the outputs, for `jax.tree.unflatten`.
         notes: what kernels of the last evaluation computed from memory that nobody wrote.
         tiles: how the blocks of its kernels lay in their arrays.
@@ -35,13 +35,13 @@ class Program:
         self._inputs, self._avals = inputs, [variable.aval for variable in closed.jaxpr.invars]
         self._closed = closed
         self._block: Block | None = None
-        self._narrowed: set[str] = set()
+        self._narrowed: dict[str, str] = {}
 
     @property
-    def narrowed(self) -> frozenset[str]:
+    def narrowed(self) -> dict[str, str]:
         """See the class."""
         self._compiled()
-        return frozenset(self._narrowed)
+        return self._narrowed
 
     def _compiled(self) -> Block:
         if balls.standing_now():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,7 @@ class Evaluated:
         outputs: leaves of the answer in the order of `gradgate.references.backends.leaves`: object arrays of balls for
             floats, NumPy arrays for others.
         answer: the answer itself, a tree of tensors.
-        narrowed: names of the dtypes below float64 to which values were cast; the balls were not.
+        narrowed: dtype below float64 to which values were cast -> the line of the first such cast; the balls were not.
         exits: where numbers left the evaluation, each ``operation at file.py:123``.
         notes: where kernels stored what follows from memory that nobody wrote.
         tiles: how the masks, branches and loops of kernels went.
@@ -54,7 +54,7 @@ class Evaluated:
 
     outputs: list[Any]
     answer: Any
-    narrowed: frozenset[str]
+    narrowed: Mapping[str, str]
     exits: tuple[str, ...]
     notes: tuple[str, ...]
     tiles: Tiles
@@ -102,7 +102,7 @@ def evaluate(
         if state.failure is not None:  # even if the program caught it
             raise state.failure
         outputs = [_output(state, leaf) for leaf in leaves(answer)]
-    return Evaluated(outputs, answer, frozenset(state.narrowed), tuple(state.exits), tuple(state.notes), state.tiles)
+    return Evaluated(outputs, answer, state.narrowed, tuple(state.exits), tuple(state.notes), state.tiles)
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ class State:
 
     def __init__(self, nudge: float, watch: Callable[[str, str, Any], Any] | None) -> None:
         self.shadows = Shadows()
-        self.narrowed: set[str] = set()
+        self.narrowed: dict[str, str] = {}  # dtype -> line of the first cast to it
         self.exits: list[str] = []
         self.notes: list[str] = []
         self.tiles: Tiles = {}
@@ -353,7 +353,9 @@ class BallMode(TorchDispatchMode):
             raise balls.Undecided(f"{func} has the shape {tuple(tensor.shape)} in floats and {array.shape} in balls")
         if tensor.dtype in INEXACT:
             if tensor.dtype in NARROW:
-                self.state.narrowed.add(str(tensor.dtype).removeprefix("torch."))
+                narrow = str(tensor.dtype).removeprefix("torch.")
+                if narrow not in self.state.narrowed:
+                    self.state.narrowed[narrow] = exits.caller()
             exact = balls.exact(array)
             self.state.shadows.write(tensor, exact, exact.base is None and exact.flags.c_contiguous)
             return

@@ -319,7 +319,7 @@ class BallBuilder(interpreter.InterpreterBuilder):
         target, source = dst_type.scalar, src.dtype.scalar
         if target.is_floating():
             if source.is_floating() and (target.primitive_bitwidth < min(64, source.primitive_bitwidth)):
-                self.state.narrowed.add(_NAMES.get(target.name, target.name))
+                self.state.narrowed.setdefault(_NAMES.get(target.name, target.name), "")
             return Handle(lifted(src), target)
         if not floating(src):
             return super().cast_impl(src, dst_type)

@@ -117,6 +117,19 @@ def test_what_a_process_makes_itself_is_not_something_it_has_read(
     assert difference(project, record, Present(project, Store()).packages(record)) == ""
 
 
+@pytest.mark.parametrize(("package", "kept"), [("cuda", True), ("other", False)])
+def test_a_process_that_a_framework_starts_while_it_is_imported_is_no_reason(
+    package: str, kept: bool, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project / "site-packages" / package
+    folder.mkdir()
+    (folder / "pathfinder.py").write_text("import ctypes.util\nctypes.util.find_library('dl')\n")
+    write("mine.py", f"import {package}.pathfinder\n")(project, monkeypatch)
+    record = read(project)
+    found = difference(project, record, Present(project, Store()).packages(record))
+    assert found == "" if kept else "it started a process (subprocess.Popen" in found
+
+
 @pytest.mark.parametrize("place", ["~/.cache/gradgate", "$XDG_CACHE_HOME/gradgate", "$GRADGATE_CACHE"])
 def test_what_gradgate_keeps_itself_is_not_something_it_has_read(
     place: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

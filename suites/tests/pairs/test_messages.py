@@ -143,3 +143,47 @@ def test_the_smallest_problem_is_shown_if_the_error_is_as_small_everywhere(frame
     assert verdict.verdict == "refuted"
     assert verdict.spec is not None
     assert verdict.spec["N"] == 1
+
+
+@pytest.mark.parametrize("which", ["upstream gradient", "input x"])
+def test_a_backward_pass_that_writes_into_what_it_was_given_says_into_which(torch: Any, which: str) -> None:
+    def spoiling(kept: Any, upstream: Any) -> Any:
+        [x] = kept
+        slope = 2 * upstream * x
+        (upstream if which == "upstream gradient" else x.detach()).data.add_(1)
+        return slope
+
+    square = by_hand("torch", lambda x: x * x, spoiling)
+    assert refuted(of("torch", square, lambda x: x * x, "x"), "pure") == f"the call changed its {which}"
+    right = by_hand("torch", lambda x: x * x, lambda kept, upstream: 2 * upstream * kept[0])
+    upheld(of("torch", right, lambda x: x * x, "x"), ("pure",))
+
+
+@pytest.mark.parametrize("narrow", ["float16", "", "both"])
+def test_a_cast_that_loses_digits_is_named_with_its_line(framework: str, narrow: str) -> None:
+    xp = numbers(framework)
+
+    def cast(x: Any) -> Any:
+        return x.half().to(x.dtype) if framework == "torch" else x.astype(xp.float16).astype(x.dtype)
+
+    def backward(kept: Any, upstream: Any) -> Any:
+        t = xp.tanh(kept[0])
+        t = cast(t) if narrow else t
+        slope = upstream * (1 - t * t)
+        return (slope,) if framework == "jax" else slope
+
+    reference = (lambda x: xp.tanh(cast(x))) if narrow == "both" else xp.tanh
+    pair = of(framework, by_hand(framework, reference, backward), reference, "x")
+    if not narrow:
+        upheld(pair, ("gradient_exact", "gradient_float64", "gradient_float32"))
+    elif narrow == "both":
+        verdict = judged(pair, ("gradient_float64",))["gradient_float64"]
+        assert "it casts to" not in verdict.reason
+    else:
+        upheld(pair, ("gradient_exact",))
+        for claim in ("gradient_float64", "gradient_float32"):
+            verdict = judged(pair, (claim,))[claim]
+            said = verdict.reason.split("; ")[2]
+            assert said.startswith("it casts to float16 at test_messages.py:"), verdict.reason
+            assert said.endswith(", and the reference does not")
+            assert verdict.wrong_line.endswith(said.split(":")[1].split(",")[0])

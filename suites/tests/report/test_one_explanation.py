@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import inspect
 import re
@@ -193,15 +194,34 @@ def test_an_exception_that_every_claim_meets_is_one_card_with_one_command(capsys
     assert "the same cause: outputs, layouts" in out
 
 
+def test_what_could_not_be_measured_stands_below_what_is_wrong() -> None:
+    failed = refuted("gradient_exact", "wrong gradient of x (50%)", 0.5)
+    raised = dataclasses.replace(refuted("outputs", "the method raised KeyError: bfloat16"), verdict="error")
+    assert by_cause([raised, failed], lambda verdict: verdict) == [[failed], [raised]]
+
+
 def test_random_numbers_that_nobody_declared_are_one_cause_with_one_remedy() -> None:
     twice = refuted("deterministic", "two calls on one problem differ in the gradient of x")
     moved = refuted("pure", "the call moved or reseeded the global random state of torch")
-    changed = refuted("pure", "the call changed its input x")
+    printed = refuted("pure", "the call printed 3 characters to standard output: 'abc'")
     assert by_cause([moved, twice], lambda verdict: verdict) == [[twice, moved]]
-    assert by_cause([changed, twice], lambda verdict: verdict) == [[changed], [twice]]
+    assert by_cause([printed, twice], lambda verdict: verdict) == [[printed], [twice]]
     assert "random=True" in explain(twice).remedy
     assert "random=True" in explain(moved).remedy
-    assert explain(changed).remedy == ""
+    assert explain(printed).remedy == ""
+
+
+def test_a_function_that_writes_into_what_it_was_given_is_one_cause_and_a_wrong_formula_is_another() -> None:
+    twice = refuted("deterministic", "two calls on one problem differ in the loss")
+    changed = refuted("pure", "the call changed its upstream gradient")
+    layouts = refuted("layouts", "transposed cotangents: wrong gradient of x (40%)", 0.4)
+    formula = refuted("gradient_exact", "wrong gradient of x (50%)", 0.5)
+    assert by_cause([twice, layouts, changed], lambda verdict: verdict) == [[changed, twice, layouts]]
+    assert by_cause([twice, layouts, changed, formula], lambda verdict: verdict) == [
+        [changed, twice, layouts],
+        [formula],
+    ]
+    assert ".clone()" in explain(changed).remedy
 
 
 def test_forward_mode_follows_the_formula_and_is_its_own_cause_alone() -> None:
