@@ -9,11 +9,12 @@
         1.0, expects=upheld(at_most('§4.1: "while consuming much less memory"')),
     )
 
-with ``quotient_of = "gradgate.references.derived:quotient"``. There are `value`, `quotient`, `span` and `growth`.
+with ``quotient_of = "gradgate.references.derived:quotient"``. There are `value`, `quotient`, `span` and `growth`; and
+`spans` and `growths` of several curves.
 
 A curve is named by the beginning of its figures' names, ``place / series / x``, up to the end of a word. If a figure is
-measured as a dict of lists, each list is named ``place / series / x / name of the list``. The argument ``between``
-keeps the points whose x lies between its two numbers.
+measured as a dict of lists, each list is named ``place / series / x / name of the list``, and ``place / series / x``
+names all of them. The argument ``between`` keeps the points whose x lies between its two numbers.
 """
 
 from __future__ import annotations
@@ -36,17 +37,19 @@ TAKE: dict[str, Callable[[Sequence[float]], float]] = {
     "first": lambda values: values[0],
     "last": lambda values: values[-1],
     "mean": statistics.mean,
+    "middle": statistics.median,
 }
 """How one number is taken from several."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A point of a curve: its place, the measured number, and the day on which it was measured."""
+    """A point of a curve: its place, the measured number, the day on which it was measured, and the list it is in."""
 
     x: Any
     y: float
     date: str
+    curve: str = ""
 
 
 Curve = Sequence[Point]
@@ -92,7 +95,19 @@ def growth(of: Curve) -> float:
     return statistics.linear_regression([math.log(x) for x in points], [math.log(y) for y in points.values()]).slope
 
 
-FUNCTIONS: dict[str, Callable[..., float]] = {"value": value, "quotient": quotient, "span": span, "growth": growth}
+def spans(of: Curve, take: str) -> float:
+    """One of the spans of several curves, the lists of one figure; see `span`."""
+    return _taken([span(curve) for curve in _apart(of)], take)
+
+
+def growths(of: Curve, take: str) -> float:
+    """One of the exponents of several curves, the lists of one figure; see `growth`."""
+    return _taken([growth(curve) for curve in _apart(of)], take)
+
+
+FUNCTIONS: dict[str, Callable[..., float]] = {
+    one.__name__: one for one in (value, quotient, span, growth, spans, growths)
+}
 
 
 def is_derived(row: Published) -> bool:
@@ -141,6 +156,10 @@ def _taken(values: Sequence[float], take: str) -> float:
     return TAKE[take](values)
 
 
+def _apart(points: Curve) -> list[Curve]:
+    return [[point for point in points if point.curve == name] for name in dict.fromkeys(p.curve for p in points)]
+
+
 def _by_x(curve: Curve) -> dict[Any, float]:
     found = {point.x: point.y for point in curve}
     if len(found) < len(curve):
@@ -171,12 +190,15 @@ def _curve(
 def _listed_points(name: str, start: str, ours: Mapping[str, Any], date: str) -> list[Point]:
     places, *_ = (values for values in ours.values() if isinstance(values, list))
     lists = {f"{name} / {key}": (key, values) for key, values in list(ours.items())[1:]}
-    if start not in lists:
+    if start not in (*lists, name):
         raise unknown("curve", start, lists)
-    key, values = lists[start]
-    if not isinstance(values, list):
-        return [Point(key, values, date)] if _is_number(values) else []
-    return [Point(x, y, date) for x, y in zip(places, values, strict=True) if _is_number(y)]
+    points = []
+    for key, values in lists.values() if start == name else [lists[start]]:
+        if isinstance(values, list):
+            points += [Point(x, y, date, key) for x, y in zip(places, values, strict=True) if _is_number(y)]
+        elif _is_number(values):
+            points.append(Point(key, values, date, key))
+    return points
 
 
 def _is_number(value: Any) -> bool:

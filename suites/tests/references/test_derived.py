@@ -13,6 +13,7 @@ from gradgate.references.published import Published, at_most, upheld
 from gradgate.suites.measuring import paper_results
 
 BELOW = upheld(at_most("the paper says: always below"))
+SEVERAL = {"B": [2, 4, 8], "106M": [1.0, 2.0, 4.0], "278M": [3.0, 3.0, 3.0], "587M": [1.0, 1.0, 5.0]}
 STEADY = {"step": [0, 10, 20], "full": [4.0, 2.0, 1.0], "slim": [4.0, 2.0, 1.5], "distance": 0.25, "note": "a"}
 
 
@@ -28,6 +29,7 @@ LISTED = (
     *curve("missing", {1: None}),
     *curve("zero", {1: 0.0}),
     (Published("Fig. 3", "copying", "L = 32", "nats", "m:f"), STEADY),
+    (Published("Fig. 5", "gain", "over B", "", "m:f"), SEVERAL),
     *((Published("Fig. 2", series, 1, "B", "m:f"), 3.0) for series in "ab"),
 )
 
@@ -67,6 +69,11 @@ def row_of(function: str, printed: float | None = 1.0, **arguments: Any) -> dict
         ),
         ("span", {"of": "Fig. 1 / flat"}, 1.1),
         ("growth", {"of": "Fig. 1 / iter."}, 1.0),
+        ("spans", {"of": "Fig. 5 / gain / over B", "take": "middle"}, 4.0),
+        ("spans", {"of": "Fig. 5 / gain / over B", "take": "least"}, 1.0),
+        ("growths", {"of": "Fig. 5 / gain / over B", "take": "least"}, 0.0),
+        ("growth", {"of": "Fig. 5 / gain / over B / 106M"}, 1.0),
+        ("value", {"of": "Fig. 5 / gain / over B", "take": "largest"}, 5.0),
     ],
 )
 def test_a_number_is_taken_of_curves(function: str, arguments: dict[str, Any], expected: float) -> None:
@@ -112,6 +119,7 @@ def test_what_cannot_be_derived_is_not_measured_and_says_why(
         ("value", {"of": "Fig. 1 / flat", "take": "most"}, "unknown number to take 'most'"),
         ("value", {"of": "Fig. 1 / flat"}, "missing 1 required positional argument: 'take'"),
         ("growth", {"of": "Fig. 2"}, "several curves are named"),
+        ("growth", {"of": "Fig. 5 / gain / over B"}, "several curves are named"),
     ],
 )
 def test_a_wrong_name_is_refused_with_what_is_legal(function: str, arguments: dict[str, Any], said: str) -> None:
