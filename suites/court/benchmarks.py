@@ -130,7 +130,7 @@ def of_model(model: type, name: str) -> Benchmark:
 
     pair = Pair(None, reference=reference, inputs=inputs, dtypes=("float64", "float32"), name=name, framework="torch")
     shapes = [[key, list(leaf.shape)] for key, leaf in built.named_parameters() if leaf.requires_grad]
-    return Benchmark(pair, {"kind": "module", "init": init, "parameters": shapes}, "ModelNew")
+    return Benchmark(pair, {"kind": "module", "init": [_sent(one) for one in init], "parameters": shapes}, "ModelNew")
 
 
 def _rest(module: Any) -> Iterator[tuple[str, Any]]:
@@ -160,6 +160,12 @@ def _plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_plain, value))
     return isinstance(value, (str, int, float, bool, type(None)))
+
+
+def _sent(value: Any) -> Any:
+    """A plain value as JSON, with what tells a tuple from a list: a class may look at which one it gets."""
+    found = [_sent(one) for one in value] if isinstance(value, (list, tuple)) else value
+    return {"tuple": found} if isinstance(value, tuple) else found
 
 
 # ---- SOL-ExecBench

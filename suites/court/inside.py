@@ -391,6 +391,13 @@ def parts(leaf: Any) -> list[bytes]:
     return [one.tobytes() for one in found]
 
 
+def _plain(sent: Any) -> Any:
+    """A value with its tuples, as `benchmarks` sends it."""
+    if isinstance(sent, dict):
+        return tuple(map(_plain, sent["tuple"]))
+    return list(map(_plain, sent)) if isinstance(sent, list) else sent
+
+
 def filled(tree: Any, leaves: Sequence[Any]) -> Any:
     """A tree as it crosses the wall, with its leaves in it: lists, tuples ``{"t": …}``, dicts ``{"d": …}``, numbers."""
     if isinstance(tree, int):
@@ -518,7 +525,7 @@ class Served:
         """
         torch = self.framework.torch
         torch.manual_seed(0)
-        module = made(*call["init"])
+        module = made(*map(_plain, call["init"]))
         own = [name for name, leaf in module.named_parameters() if leaf.requires_grad]
         shapes = dict(call["parameters"])
         parts = dict(module.named_parameters())

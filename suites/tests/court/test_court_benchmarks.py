@@ -20,9 +20,11 @@ from torch import nn
 
 
 class Model(nn.Module):
-    def __init__(self, width, eps):
+    def __init__(self, sizes, eps):
         super().__init__()
-        self.linear = nn.Linear(width, 5)
+        (width,), height = sizes
+        assert isinstance(sizes, list) and isinstance(sizes[0], tuple)
+        self.linear = nn.Linear(width, height)
         self.gain = nn.Parameter(torch.ones(5))
         self.register_buffer("shift", torch.ones(5))
         self.eps = eps
@@ -37,7 +39,7 @@ def get_inputs():
 
 
 def get_init_inputs():
-    return [8, 1e-6]
+    return [[(8,), 5], 1e-6]
 """
 ANSWER = """
 import torch
@@ -59,9 +61,11 @@ class Norm(torch.autograd.Function):
 
 
 class ModelNew(nn.Module):
-    def __init__(self, width, eps):
+    def __init__(self, sizes, eps):
         super().__init__()
-        self.linear = nn.Linear(width, 5)
+        (width,), height = sizes
+        assert isinstance(sizes, list) and isinstance(sizes[0], tuple)
+        self.linear = nn.Linear(width, height)
         self.gain = nn.Parameter(torch.ones(5))
         self.register_buffer("shift", torch.ones(5))
         self.eps = eps
@@ -75,7 +79,7 @@ MODELS: dict[str, tuple[str, str, str, str]] = {
     "a term is dropped": ("- r**3 * x * (g * x).mean(-1, keepdim=True)", "", "refuted", "wrong gradient"),
     "a parameter gets no gradient": ("(dy * x * r).sum(0), None", "None, None", "refuted", "parameters.gain"),
     "another shape": (
-        "nn.Linear(width, 5)",
+        "nn.Linear(width, height)",
         "nn.Linear(width, 6)",
         "error",
         "the task's are gain [5], linear.weight [5, 8]",
