@@ -65,22 +65,6 @@ def vjp(function: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> 
     return (_detached(value), pull, _detached(aux)) if has_aux else (_detached(value), pull)
 
 
-def jvp(function: Callable[..., Any], primals: tuple[Tree, ...], tangents: tuple[Tree, ...]) -> tuple[Tree, Tree]:
-    """As `torch.func.jvp`."""
-    if not _ON.get() or _transforms():
-        found: tuple[Tree, Tree] = torch.func.jvp(function, primals, tangents)
-        return found
-    leaves, structure = _pytree.tree_flatten(primals)
-    with forward_ad.dual_level():
-        duals = [
-            forward_ad.make_dual(leaf, slope) for leaf, slope in zip(leaves, _pytree.tree_leaves(tangents), strict=True)
-        ]
-        outputs, shape = _pytree.tree_flatten(function(*_pytree.tree_unflatten(duals, structure)))
-        pairs = [forward_ad.unpack_dual(y) for y in outputs]
-        values, slopes = [p.primal for p in pairs], [_or_zeros(p.tangent, p.primal) for p in pairs]
-    return _pytree.tree_unflatten(values, shape), _pytree.tree_unflatten(slopes, shape)
-
-
 def _leaves(tree: Tree) -> list[Any]:
     """The leaves of a tree. Lists and tuples are taken apart here, because PyTorch's own function is slow."""
     found: list[Any] = []
@@ -118,3 +102,23 @@ def _or_zeros(found: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
 
 def _detached(tree: Tree) -> Tree:
     return _like(tree, [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in _leaves(tree)])
+
+
+def jvp(function: Callable[..., Any], primals: tuple[Tree, ...], tangents: tuple[Tree, ...]) -> tuple[Tree, Tree]:
+    """As `torch.func.jvp`. In the function, `vjp` is that of `torch.func`.
+
+    Autograd records the tangents of what it records, and would keep them. A level of `torch.func` does not see them.
+    """
+    if not _ON.get() or _transforms():
+        found: tuple[Tree, Tree] = torch.func.jvp(function, primals, tangents)
+        return found
+    both = zip(_leaves(primals), _leaves(tangents), strict=True)
+    token = _ON.set(False)
+    try:
+        with forward_ad.dual_level():
+            given = function(*_like(primals, [forward_ad.make_dual(leaf, slope) for leaf, slope in both]))
+            pairs = [forward_ad.unpack_dual(y) for y in _leaves(given)]
+            values, slopes = [p.primal for p in pairs], [_or_zeros(p.tangent, p.primal) for p in pairs]
+            return _like(given, values), _like(given, slopes)
+    finally:
+        _ON.reset(token)
