@@ -28,12 +28,14 @@ class How:
         feature_map: one of MAPS.
         normalise: whether the output is divided by Σ g(q)·g(k).
         chunk: tokens of a chunk, at least 1 and at most the length.
+        group: how many heads of queries share a head of keys and values, one after another.
         form: ``matrix`` or ``block``, by which sums inside a chunk are computed.
     """
 
     feature_map: str
     normalise: bool
     chunk: int
+    group: int
     form: str
 
 
@@ -86,7 +88,35 @@ def how(
     features = projection[0] if projection else shapes[0][-1]
     size = min(check_chunk(chunk), max(1, length))
     name = feature_map if isinstance(feature_map, str) else "identity"
-    return How(name, normalise, size, form_of(size, features, width))
+    return How(name, normalise, size, _group(shapes), form_of(size, features, width))
+
+
+def _group(shapes: tuple[tuple[int, ...], ...]) -> int:
+    q, k, _ = shapes
+    return q[-3] // k[-3] if q[:-2] != k[:-2] else 1
+
+
+def check_mask(mask: Any, keys: tuple[int, ...]) -> None:
+    """Check a mask of tokens.
+
+    Args:
+        mask: as given by the user.
+        keys: the shape of k.
+
+    Raises:
+        UsageError: it is no array of booleans, or cannot be broadcast to the tokens of k.
+    """
+    there = hasattr(mask, "shape") and hasattr(mask, "dtype")
+    told = f"{tuple(mask.shape)}, {str(mask.dtype).removeprefix('torch.')}" if there else type(mask).__name__
+    sizes = tuple(mask.shape)[::-1] if there else ()
+    wanted = keys[-2::-1]
+    fits = 1 <= len(sizes) <= len(wanted) and sizes[0] == wanted[0]
+    fits = fits and all(size in (1, whole) for size, whole in zip(sizes, wanted, strict=False))
+    if not fits or not str(mask.dtype).endswith("bool"):
+        raise UsageError(
+            f"mask is {told}; legal: booleans (..., {keys[-2]}), False where a token is padding, with leading sizes 1 "
+            f"or those of k, {keys[:-2]}, such as mask[:, None, :] where the heads of a batch have the same padding"
+        )
 
 
 def check_width(width: int, shape: tuple[int, ...]) -> None:
@@ -112,7 +142,7 @@ def check_projection_size(features: Any, width: Any) -> None:
             raise UsageError(f"{name} is a whole number of at least 1, not {size!r}")
 
 
-def check_layer(width: int, heads: int, feature_map: str, features: int | None) -> int:
+def check_layer(width: int, heads: int, key_heads: int | None, feature_map: str, features: int | None) -> int:
     """The width of a head.
 
     Raises:
@@ -126,6 +156,8 @@ def check_layer(width: int, heads: int, feature_map: str, features: int | None) 
         raise UsageError(
             f"heads must divide width, and both be whole numbers of at least 1; not heads={heads!r}, width={width!r}"
         )
+    if key_heads is not None and (not isinstance(key_heads, int) or key_heads < 1 or heads % key_heads):
+        raise UsageError(f"key_heads must divide heads={heads}, and be a whole number of at least 1, not {key_heads!r}")
     if features is not None and (feature_map != "favor" or features < 1):
         raise UsageError(
             f"features={features!r} is for feature_map='favor' alone, at least 1: the others make as many features as "
@@ -134,11 +166,11 @@ def check_layer(width: int, heads: int, feature_map: str, features: int | None) 
     return width // heads
 
 
-def check_features(given: tuple[int, ...], made: tuple[Any, Any], fits: Callable[[Any], bool]) -> None:
+def check_features(given: tuple[tuple[int, ...], ...], made: tuple[Any, Any], fits: Callable[[Any], bool]) -> None:
     """Check the features that the user's function made from q and k.
 
     Args:
-        given: the shape of q and k.
+        given: the shapes of q, k and v.
         made: their features.
         fits: an object -> whether it is an array.
 
@@ -149,13 +181,13 @@ def check_features(given: tuple[int, ...], made: tuple[Any, Any], fits: Callable
         if not fits(x):
             raise UsageError(
                 f"feature_map returned a {type(x).__name__}; legal: a function that makes an array "
-                f"{(*given[:-1], 'M')} of q or k, such as an instance of a module and not its class"
+                f"{(*given[0][:-1], 'M')} of q, such as an instance of a module and not its class"
             )
     q, k = (tuple(x.shape) for x in made)
-    if q != k or q[:-1] != given[:-1] or len(q) != len(given):
+    if q[:-1] != given[0][:-1] or k[:-1] != given[1][:-1] or q[-1:] != k[-1:] or len(q) != len(given[0]):
         raise UsageError(
-            f"feature_map made {q} of q and {k} of k, whose shape is {given}; legal: a function that makes "
-            f"{(*given[:-1], 'M')} of either, one token at a time"
+            f"feature_map made {q} of q {given[0]} and {k} of k {given[1]}; legal: a function that makes "
+            f"{(*given[0][:-1], 'M')} of q and {(*given[1][:-1], 'M')} of k, one token at a time"
         )
 
 
@@ -206,17 +238,21 @@ def check_chunk(chunk: Any) -> int:
 
 def _check_operands(shapes: tuple[tuple[int, ...], ...], dtypes: tuple[str, ...]) -> None:
     q, k, v = shapes
-    told = f"q {q}, k {k}, v {v}"
-    legal = "legal: q and k (..., length, features), v (..., length, values), with the same leading sizes"
-    if min(map(len, shapes)) < 2 or q != k or q[:-1] != v[:-1]:
-        heads = ""
-        if min(map(len, shapes)) >= 3 and q[-3] != k[-3]:
-            heads = "; where heads share keys, repeat k and v along that axis first"
-        raise UsageError(f"the shapes do not fit: {told}; {legal}{heads}")
+    if min(map(len, shapes)) < 2 or k[:-1] != v[:-1] or q[-2:] != k[-2:] or not _leading_fit(q[:-2], k[:-2]):
+        raise UsageError(
+            f"the shapes do not fit: q {q}, k {k}, v {v}; legal: q and k (..., length, features), v (..., length, "
+            "values), with the same leading sizes; or q (..., heads, length, features), where the heads of k and v "
+            "divide those of q, which then share them"
+        )
     if len(set(dtypes)) > 1:
         raise UsageError(f"q, k and v have the dtypes {', '.join(dtypes)}; legal: one dtype; cast them first")
     if not dtypes[0].startswith(("float", "bfloat")):
         raise UsageError(f"q, k and v are {dtypes[0]}; legal: floating numbers")
+
+
+def _leading_fit(q: tuple[int, ...], k: tuple[int, ...]) -> bool:
+    """Whether the leading sizes are the same, or those of q have a multiple of the heads of k."""
+    return q == k or (len(q) == len(k) and q[:-1] == k[:-1] and k[-1] > 0 and q[-1] > 0 and q[-1] % k[-1] == 0)
 
 
 def _check_projection(features: int, feature_map: str | Callable[..., Any], projection: tuple[int, ...] | None) -> None:

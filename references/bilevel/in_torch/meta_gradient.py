@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
+from gradgate.references.bilevel.in_torch import direct
 from gradgate.references.bilevel.in_torch.buffered import inverted
 from gradgate.references.bilevel.in_torch.compensated import taken_back
 from gradgate.references.bilevel.in_torch.methods import forward_over_reverse, stored
@@ -100,12 +101,13 @@ def meta_gradient(
         recorded = [leaf for leaf in _pytree.tree_leaves(given) if _is_recorded(leaf)]
         loop: Any = told.loop(*_pytree.tree_map(lambda leaf: leaf.detach() if _is_recorded(leaf) else leaf, given))
         inner = functools.partial(loop.inner_loss, block=rematerialised if remat else _as_it_is)
-        if checkpointing == "states":
-            found, grads = stored(loop, inner, forward_over_reverse, save_inner_grads, remat)
-        else:
-            back = functools.partial(taken_back, parts=2) if loop.spec.optimiser == "adam" else inverted
-            walk = {"gradients": replayed, "logarithmic": halved, "inversion": back}[checkpointing]
-            found, grads = walk(loop, inner, remat)
+        with direct.allowed(not remat):
+            if checkpointing == "states":
+                found, grads = stored(loop, inner, forward_over_reverse, save_inner_grads, remat)
+            else:
+                back = functools.partial(taken_back, parts=2) if loop.spec.optimiser == "adam" else inverted
+                walk = {"gradients": replayed, "logarithmic": halved, "inversion": back}[checkpointing]
+                found, grads = walk(loop, inner, remat)
         answer: tuple[Any, Tree] = _once((found, loop.gathered(grads)), recorded)
         return answer
 
@@ -158,7 +160,24 @@ def _number(value: Any, leaf: torch.Tensor) -> torch.Tensor:
     return value.to(dtype) if isinstance(value, torch.Tensor) else torch.tensor(value, dtype=dtype, device=leaf.device)
 
 
+# The parameters of most models are one dict of tensors, for which PyTorch's own functions are slow.
+def _flatten(tree: Tree) -> tuple[list[Any], Any]:
+    if type(tree) is dict and all(type(leaf) in (torch.Tensor, torch.nn.Parameter) for leaf in tree.values()):
+        return list(tree.values()), _structure(tuple(tree))
+    return _pytree.tree_flatten(tree)
+
+
+@functools.lru_cache(maxsize=64)
+def _structure(keys: tuple[Any, ...]) -> Any:
+    return _pytree.tree_flatten(dict.fromkeys(keys, 0))[1]
+
+
 def _unflatten(structure: Any, leaves: Sequence[Any]) -> Tree:
+    if structure.type is dict and structure.num_children == structure.num_leaves:
+        return dict(zip(structure.context, leaves, strict=True))
+    if structure.is_leaf():
+        [leaf] = leaves
+        return leaf
     return _pytree.tree_unflatten(list(leaves), structure)
 
 
@@ -171,7 +190,7 @@ def _update(pair: Any, grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tr
 
 FRAME = Frame(
     "torch",
-    _pytree.tree_flatten,
+    _flatten,
     _unflatten,
     _is_floating,
     lambda p, move: (p + move).to(p.dtype),

@@ -19,6 +19,7 @@ import torch
 from torch.utils import _pytree
 
 from gradgate.references.backends import tree_map
+from gradgate.references.bilevel.in_torch.direct import jvp, vjp
 from gradgate.references.bilevel.in_torch.remat import remat as rematerialised
 from gradgate.references.bilevel.options import check_flag
 from gradgate.references.bilevel.problem import BilevelProblem
@@ -28,8 +29,6 @@ with warnings.catch_warnings():  # PyTorch's first JVP loads rules that PyTorch 
     warnings.simplefilter("ignore", DeprecationWarning)
     torch.func.jvp(torch.tanh, (torch.zeros(()),), (torch.ones(()),))
 
-vjp: Callable[..., Any] = torch.func.vjp  # its annotation allows a third value, which is not requested here
-jvp: Callable[..., Any] = torch.func.jvp
 Inner = Callable[[Tree, Tree, Tree], Any]
 """L(θ, η, x), with or without block rematerialisation."""
 Products = Callable[[Tree], tuple[Tree, Tree]]

@@ -8,10 +8,11 @@ nothing after it writes to one of these: what crosses is x_k of the chain.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gradgate.references.chain.in_torch.graph import Call, Graph, Read
+from gradgate.references.chain.in_torch.graph import Call, Graph, Read, last_reads
 from gradgate.references.contract import UsageError
 
 CROSSING = 32
@@ -35,6 +36,11 @@ class Part:
     takes: tuple[int, ...]
     passes: tuple[int, ...]
     sides: tuple[int, ...]
+
+    @functools.cached_property
+    def done(self) -> list[tuple[int, ...]]:
+        """`last_reads` of its calls."""
+        return last_reads(self.calls, self.passes)
 
     @property
     def name(self) -> str:
@@ -91,6 +97,17 @@ def cut(graph: Graph) -> list[Cutting]:
         given = {n for call in first for n in call.gives if n is not None}
         cuttings.append(Cutting(first, tuple(sorted(read & given)), tuple(parts)))
     return cuttings
+
+
+def joined(cutting: Cutting, groups: Sequence[Sequence[int]]) -> Cutting:
+    """The same forward pass with one stage for each group of stages; these have numbers from 1."""
+    parts = []
+    for group in groups:
+        own = [cutting.parts[number - 1] for number in group]
+        sides = sorted({n for part in own for n in part.sides})
+        calls = tuple(call for part in own for call in part.calls)
+        parts.append(Part(calls, own[0].takes, own[-1].passes, tuple(sides)))
+    return Cutting(cutting.first, cutting.retained, tuple(parts))
 
 
 def _parts(chain: Sequence[Call], lives: _Lives, bounds: Sequence[int], made: set[int]) -> list[Part]:

@@ -9,7 +9,7 @@ attributes count, as deep as `DEPTH` says.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import torch
@@ -34,12 +34,12 @@ def of_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable:
     return told, str(spec)
 
 
-def of_model(model: nn.Module, device: torch.device) -> Hashable:
-    """The fingerprint of a model and of PyTorch's settings."""
+def of_model(modules: Mapping[str, nn.Module], device: torch.device) -> Hashable:
+    """The fingerprint of a model, whose modules are given by their names, and of PyTorch's settings."""
     objects: dict[int, Hashable] = {}
     first: dict[int, int] = {}
     found: list[Hashable] = []
-    for name, module in model.named_modules(remove_duplicate=False):
+    for name, module in modules.items():
         state = {**module._parameters, **module._buffers}
         tensors = tuple(
             (key, first.setdefault(id(t), len(first)), _of_tensor(t)) for key, t in state.items() if t is not None

@@ -8,7 +8,8 @@ else as it is. `recorder` makes such lists.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -92,6 +93,21 @@ class Call:
     result: Any = None
     owners: tuple[str, ...] = ()
 
+    @functools.cached_property
+    def flat(self) -> tuple[int, tuple[str, ...]] | None:
+        """How many leaves are positional arguments, and the names of the others; None if an argument has parts."""
+        numbers = list(range(len(self.leaves)))
+        args, kwargs = pytree.tree_unflatten(numbers, self.spec)
+        return (len(args), tuple(kwargs)) if [*args, *kwargs.values()] == numbers else None
+
+    def given(self, leaves: Sequence[Any]) -> tuple[Any, Any]:
+        """(args, kwargs) of these leaves: what ``tree_unflatten`` makes, which is slow."""
+        if self.flat is None:
+            args, kwargs = pytree.tree_unflatten(leaves, self.spec)
+            return args, kwargs
+        count, names = self.flat
+        return leaves[:count], dict(zip(names, leaves[count:], strict=True))
+
     def reads(self) -> list[int]:
         """Numbers of the tensors that it reads."""
         return [leaf.number for leaf in self.leaves if isinstance(leaf, Read)]
@@ -139,9 +155,35 @@ class Surrounding:
     @classmethod
     def of(cls, model: torch.nn.Module, constants: Sequence[torch.Tensor] = ()) -> Surrounding:
         """Those of a model as they are now; a tensor or module with several names is listed under each."""
-        state: dict[str, torch.Tensor] = dict(model.named_parameters(remove_duplicate=False))
-        state |= dict(model.named_buffers(remove_duplicate=False))
-        return cls(dict(model.named_modules(remove_duplicate=False)), state, constants)
+        modules = dict(model.named_modules(remove_duplicate=False))
+        state = {
+            f"{name}.{key}" if name else key: tensor
+            for name, module in modules.items()
+            for key, tensor in (*module._parameters.items(), *module._buffers.items())
+            if tensor is not None
+        }
+        return cls(modules, state, constants)
+
+    @functools.cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: place for place, name in enumerate(self.modules)}
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        return list(self.modules)
+
+    def within(self, name: str) -> Iterator[torch.nn.Module]:
+        """A module and all that are in it: they follow it in the order in which PyTorch lists them."""
+        yield self.modules[name]
+        for place in range(self._places[name] + 1, len(self._names)):
+            inner = self._names[place]
+            if name and not inner.startswith(f"{name}."):
+                return
+            yield self.modules[inner]
+
+    def parameters(self) -> list[torch.Tensor]:
+        """All parameters; one with several names several times."""
+        return [p for module in self.modules.values() for p in module._parameters.values() if p is not None]
 
     def look_up(self, leaf: Any, env: Mapping[int, torch.Tensor]) -> Any:
         """The tensor or value for which a leaf stands."""
@@ -171,7 +213,7 @@ def run(
         Otherwise: a call by which the forward pass decides gives another result.
     """
     for call, done in zip(calls, done_with, strict=True):
-        args, kwargs = pytree.tree_unflatten([around.look_up(leaf, env) for leaf in call.leaves], call.spec)
+        args, kwargs = call.given([around.look_up(leaf, env) for leaf in call.leaves])
         target = call.function if call.module is None else around.modules[call.module]
         assert target is not None
         if call.surroundings is None and call.grad:

@@ -18,6 +18,7 @@ such as a ``detach`` that a flag turns on.
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ from gradgate.references.chain.in_torch.stages import Value, parts
 from gradgate.references.contract import UsageError
 
 SAMPLES = 30
+_ORDINARY = (torch.Tensor, torch.nn.Parameter)
 ROUNDING = 64
 """How many times the dtype's epsilon outputs may differ by, where operators may give other bits each time."""
 _KEPT = (
@@ -64,7 +66,7 @@ def _refuse(stage: str, what: str) -> None:
 
 def _storage(tensor: torch.Tensor) -> int:
     """Which storage a tensor has; it changes where ``tensor.data`` is assigned, and the version does not."""
-    return int(tensor.untyped_storage()._cdata) if type(tensor) in (torch.Tensor, torch.nn.Parameter) else 0
+    return int(tensor.untyped_storage()._cdata) if type(tensor) in _ORDINARY else 0
 
 
 @dataclass(frozen=True)
@@ -215,6 +217,7 @@ def _bits(y: torch.Tensor) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(memory[: memory.size // size * size].view(dtype), shape, strides)
 
 
+@functools.lru_cache(maxsize=256)
 def _places(count: int) -> np.ndarray:
     """Indices of the elements that are sampled, spread over all of them; the last element is among them."""
     return np.unique(np.linspace(0, count - 1, min(count, SAMPLES)).astype(np.int64))

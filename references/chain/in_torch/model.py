@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from gradgate.references.chain.in_torch import fingerprint
 from gradgate.references.chain.in_torch.executor import refuse_transforms
-from gradgate.references.chain.in_torch.graph import Otherwise
+from gradgate.references.chain.in_torch.graph import Otherwise, Surrounding
 from gradgate.references.chain.in_torch.plan import Plan, make
 from gradgate.references.chain.schedules.budget import Budget, best_within, check_budget, in_bytes
 from gradgate.references.chain.schedules.costs import Costs
@@ -164,28 +164,39 @@ class CheckpointedModel(nn.Module):
         """The model's output; raises as `checkpointed` where a plan has to be made."""
         model = self._held[0]
         model.training = self.training
+        if not torch.is_grad_enabled():
+            return model.forward(*args, **kwargs)
         given = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        if not torch.is_grad_enabled() or not any(t.requires_grad for t in (*model.parameters(), *given)):
+        around = Surrounding.of(model)
+        if not any(t.requires_grad for t in (*around.parameters(), *given)):
             return model.forward(*args, **kwargs)
         refuse_transforms()
-        plan, around, env = self._find(args, kwargs)
+        plan, around, env = self._find(args, kwargs, around=around)
         return plan.run(around, env)
 
-    def _find(self, args: tuple[Any, ...], kwargs: dict[str, Any], make_only: bool = False) -> tuple[Plan, Any, Any]:
+    def _find(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        make_only: bool = False,
+        around: Surrounding | None = None,
+    ) -> tuple[Plan, Any, Any]:
         """The plan for a call, and what comes before its chain; with `make_only`, the plan alone."""
         model = self._held[0]
-        device = _device(model, args, kwargs)
-        about = fingerprint.of_model(model, device)
+        around = around or Surrounding.of(model)
+        device = _device(around, args, kwargs)
+        about = fingerprint.of_model(around.modules, device)
         key = (fingerprint.of_arguments(args, kwargs), about)
         for plan in self._plans.get(key, ()):
             if make_only:
                 return plan, None, None
             try:
-                return (plan, *plan.begin(model, args, kwargs))
+                return (plan, *plan.begin(around, args, kwargs))
             except Otherwise:
                 continue
         plan = make(model, args, kwargs, device, self.compute, self._solve)
-        now = fingerprint.of_model(model, device)
+        around = Surrounding.of(model)
+        now = fingerprint.of_model(around.modules, device)
         if now != about:
             raise UsageError(
                 f"the model's forward changes {fingerprint.difference(about, now)}: the plan of one step would not "
@@ -195,7 +206,7 @@ class CheckpointedModel(nn.Module):
         while len(self.plans) > PLANS:
             oldest = next(iter(self._plans))
             del self._plans[oldest]
-        return (plan, None, None) if make_only else (plan, *plan.begin(model, args, kwargs))
+        return (plan, None, None) if make_only else (plan, *plan.begin(around, args, kwargs))
 
     def _solve(self, costs: Sequence[Costs]) -> tuple[int, Schedule]:
         """The index of the costs with the best schedule for the budget, and that schedule."""
@@ -236,9 +247,9 @@ def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (example if isinstance(example, tuple) else (example,)), {}
 
 
-def _device(model: nn.Module, args: Any, kwargs: Any) -> torch.device:
+def _device(around: Surrounding, args: Any, kwargs: Any) -> torch.device:
     """The one device of parameters and arguments."""
-    tensors = [*model.parameters(), *(t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor))]
+    tensors = [*around.parameters(), *(t for t in pytree.tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor))]
     found = {t.device for t in tensors}
     if len(found) > 1:
         raise UsageError(

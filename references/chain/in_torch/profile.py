@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -130,7 +129,7 @@ def profile(
         stages: of the chain. Gradients of their parameters, buffers and random state are left as they are. On the
             ``meta`` device bytes and FLOPs are the same, and nothing is computed.
         x: x_0, with `requires_grad` as it will be; one tensor or a tuple.
-        compute: ``time``, seconds, the median of `repeats` runs; or ``flops``, of products of matrices and
+        compute: ``time``, seconds, the least of `repeats` runs; or ``flops``, of products of matrices and
             convolutions, the same each time.
         repeats: how often each stage is timed.
         device: where the stages compute; None: where x_0 is.
@@ -168,7 +167,7 @@ def profile(
             waypoints[number] = value
     # A loss and the 1 that its backward pass starts from are held by the caller to the end.
     loss = sum(2 * t.untyped_storage().nbytes() for t in parts(value) if t.numel() == 1)
-    cotangents: Sequence[torch.Tensor | None] = _ones(stages[-1], value)
+    cotangents: Sequence[torch.Tensor | None] = ones(stages[-1], value)
     gradient, backward_peak = [_bytes_of(cotangents)], list[int]()
     work, waiting = list[tuple[float, float]](), _Waiting(stages)
     del value
@@ -391,7 +390,7 @@ def _let_go(gradient: torch.Tensor) -> torch.Tensor:
     return torch.zeros((), dtype=gradient.dtype, device=gradient.device).expand(gradient.shape)
 
 
-def _ones(stage: Stage, y: Value) -> list[torch.Tensor | None]:
+def ones(stage: Stage, y: Value) -> list[torch.Tensor | None]:
     """A cotangent for every tensor of an output that has one."""
     gives = stage.gives or (True,) * len(parts(y))
     return [torch.ones_like(t) if needs else None for t, needs in zip(parts(y), gives, strict=True)]
@@ -406,10 +405,10 @@ def _seconds(
     device: torch.device,
 ) -> tuple[float, float]:
     def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-        _wait(device)
+        wait(device)
         start = time.perf_counter()
         result = function()
-        _wait(device)
+        wait(device)
         return time.perf_counter() - start, result
 
     forwards, backwards = [], []
@@ -418,7 +417,7 @@ def _seconds(
         del y
         forwards.append(seconds)
         backwards.append(timed(lambda: recording.backward(cotangents))[0])  # noqa: B023 - called at once
-    return statistics.median(forwards), statistics.median(backwards)
+    return min(forwards), min(backwards)  # a busy machine only adds to them
 
 
 def _flops(stage: Stage, value: Value, needs: bool, cotangents: Sequence[torch.Tensor | None]) -> tuple[float, float]:
@@ -429,7 +428,8 @@ def _flops(stage: Stage, value: Value, needs: bool, cotangents: Sequence[torch.T
     return float(forward.get_total_flops()), float(backward.get_total_flops())
 
 
-def _wait(device: torch.device) -> None:
+def wait(device: torch.device) -> None:
+    """Wait until a device has done what it was asked to do, so that a clock can be read."""
     if device.type not in ("cpu", "meta"):
         torch.get_device_module(device).synchronize(device)
 

@@ -12,6 +12,7 @@ is held anywhere else cannot be found from outside. `guard` detects that its num
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -75,7 +76,8 @@ class Surroundings:
         """A scope with these settings; afterwards those found are back."""
         with contextlib.ExitStack() as stack:
             for kind, enabled, dtype in self.autocasts:
-                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
+                if enabled or torch.is_autocast_enabled(kind):
+                    stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=enabled, cache_enabled=False))
             if torch.is_inference_mode_enabled():
                 stack.enter_context(torch.inference_mode(False))
             if torch.get_default_device() != self.default_device:
@@ -178,16 +180,26 @@ def _of_device(module: Any, device: torch.device) -> Generator:
 
 def _own_generators(modules: Sequence[torch.nn.Module]) -> Iterator[Generator]:
     """The generators that are attributes of a module, once for each attribute."""
-    for value in (value for module in modules for value in vars(module).values()):
-        if isinstance(value, torch.Generator):
-            yield Generator(value.get_state, value.set_state)
-        elif isinstance(value, random.Random):
-            yield Generator(value.getstate, value.setstate, PYTHON.nbytes)
-        elif isinstance(value, np.random.Generator):
-            yield _of_numpy(value.bit_generator)
+    for module in modules:
+        for value in vars(module).values():
+            keep = _generator_of(type(value))
+            if keep is not None:
+                yield keep(value)
 
 
-def _of_numpy(bits: Any) -> Generator:
+@functools.lru_cache(maxsize=1024)  # every attribute of every module is asked, in every step
+def _generator_of(kind: type) -> Callable[[Any], Generator] | None:
+    """How values of this class are kept; None if they are no generators."""
+    if issubclass(kind, torch.Generator):
+        return lambda value: Generator(value.get_state, value.set_state)
+    if issubclass(kind, random.Random):
+        return lambda value: Generator(value.getstate, value.setstate, PYTHON.nbytes)
+    return _of_numpy if issubclass(kind, np.random.Generator) else None
+
+
+def _of_numpy(value: np.random.Generator) -> Generator:
+    bits: Any = value.bit_generator
+
     def write(kept: bytes) -> None:
         bits.state = pickle.loads(kept)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -14,6 +15,10 @@ from gradgate.references.contract import IllegalOption, UsageError, check_intege
 
 Budget: TypeAlias = float | Literal["least"]
 """Bytes, an int; a share of what saving everything takes, a float above 0 and at most 1; or ``least``."""
+
+
+TIE = 1e-9
+"""What a further run of every stage counts, as a share of the chain's forward compute: it decides ties only."""
 
 
 def check_budget(budget: Any) -> None:
@@ -68,21 +73,22 @@ def schedule_within(costs: Costs, budget: Budget, beside: int = 0) -> Schedule:
 def best_within(costs: Sequence[Costs], budget: Budget, beside: int = 0) -> tuple[int, Schedule]:
     """The way to cut a model, of several, whose schedule computes least within the budget, and that schedule.
 
-    With ``least``, it is the way that needs the fewest bytes. A share is relative to the least that any of the ways
-    takes when saving everything. Raises BudgetTooSmall like `schedule_within`, with the least bytes that any of the
-    ways needs.
+    Of schedules that compute the same, it is one that runs stages as seldom as possible: FLOPs of most stages are 0,
+    and each run takes some time. With ``least``, the budget is the fewest bytes that any of the ways needs. A share is
+    relative to the least that any of the ways takes when saving everything. Raises BudgetTooSmall like
+    `schedule_within`, with the least bytes that any of the ways needs.
     """
     if budget == "least":
-        chosen = min(range(len(costs)), key=lambda n: minimum_budget(costs[n]))
-        return chosen, schedule_within(costs[chosen], "least")
+        budget = min(map(minimum_budget, costs)) + beside
     budget = in_bytes(costs, budget, beside)
-    found: list[tuple[float, float, int, Schedule]] = []
+    found: list[tuple[float, int, int, Schedule]] = []
     refused: list[BudgetTooSmall] = []
     for number, each in enumerate(costs):
         try:
-            schedule = schedule_within(each, budget, beside)
-            work = simulate(schedule, each).compute / max(sum((*each.forward, *each.backward)), 1e-30)
-            found.append((work, sum(schedule.runs()) / each.stages, number, schedule))
+            little = TIE * sum(each.forward) / each.stages
+            leaning = dataclasses.replace(each, forward=tuple(one + little for one in each.forward))
+            schedule = schedule_within(leaning, budget, beside)
+            found.append((simulate(schedule, each).compute, sum(schedule.runs()), number, schedule))
         except BudgetTooSmall as error:
             refused.append(error)
     if not found:

@@ -17,8 +17,10 @@ read back as its `Plan`. JAX runs the plan as nested rematerialisation.
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -167,6 +169,31 @@ class Schedule:
             if op.kind in ("forward", "save"):
                 counts[op.index - 1] += 1
         return counts
+
+    def groups(self) -> list[list[int]]:
+        """Stages that always run forward, are recorded and run backward right after one another, so might be one stage.
+
+        >>> Schedule.of(Split(saved(0, 2), saved(2, 3))).groups()
+        [[1, 2], [3]]
+        """
+        order = [op for op in self.operations if op.kind != "drop"]
+        alone, after = Counter(order), Counter(itertools.pairwise(order))
+
+        def joined(stage: int) -> bool:
+            """Whether the stage and the next one belong together."""
+            for kind in ("forward", "save"):
+                one, other = Operation(kind, stage), Operation(kind, stage + 1)
+                if not alone[one] == alone[other] == after[one, other]:
+                    return False
+            return after[Operation("backward", stage + 1), Operation("backward", stage)] == 1
+
+        found = [[1]]
+        for stage in range(1, self.stages):
+            if joined(stage):
+                found[-1].append(stage + 1)
+            else:
+                found.append([stage + 1])
+        return found
 
     def plan(self) -> Plan:
         """The plan of a nested schedule.

@@ -27,7 +27,8 @@ class LinearAttention(nnx.Module):
     """Projections to queries, keys and values, `linear_attention` in every head, and a projection of its output.
 
     Attributes:
-        query, key, value, out: `nnx.Linear` of width × width, without biases.
+        query, key, value, out: `nnx.Linear` without biases, of width × width; key and value give as many heads as
+            `key_heads` says.
         projection: (features, width / heads), a `Projection`, for ``favor`` only; no `nnx.Param`, so it is not trained.
 
     Raises:
@@ -39,10 +40,6 @@ class LinearAttention(nnx.Module):
 
     Stores:
         What `linear_attention` keeps, and what the four linear layers keep.
-
-    Not for:
-        Sequences with padding before or between tokens: every earlier token is attended to. Padding after the last
-        token does no harm.
 
     Example::
 
@@ -58,6 +55,7 @@ class LinearAttention(nnx.Module):
         *,
         rngs: nnx.Rngs,
         heads: int = 1,
+        key_heads: int | None = None,
         feature_map: str = "elu",
         features: int | None = None,
         chunk: int = CHUNK,
@@ -68,30 +66,37 @@ class LinearAttention(nnx.Module):
             width: the last size of input and output.
             rngs: the generators of the draws.
             heads: the number of heads, which must divide `width`.
+            key_heads: the number of heads of keys and values, which must divide `heads`: as many heads, one after
+                another, share one; None: as many as `heads`.
             feature_map: a name, as for `linear_attention`; with ``identity``, nothing is divided by the sum of weights.
             features: M of ``favor``; None: the width of a head.
             chunk: as for `linear_attention`.
         """
-        each = check_layer(width, heads, feature_map, features)
+        each = check_layer(width, heads, key_heads, feature_map, features)
         self.width, self.heads, self.feature_map, self.chunk = width, heads, feature_map, chunk
+        self.key_heads = key_heads or heads
+        sizes = width, self.key_heads * each, self.key_heads * each, width
         self.query, self.key, self.value, self.out = (
-            nnx.Linear(width, width, use_bias=False, rngs=rngs) for _ in range(4)
+            nnx.Linear(width, size, use_bias=False, rngs=rngs) for size in sizes
         )
         drawn = favor_projection(rngs.params(), features or each, each) if feature_map == "favor" else None
         self.projection = None if drawn is None else Projection(drawn)
 
-    def __call__(self, x: Any, *, state: Any = None, return_state: bool = False) -> Any:
+    def __call__(self, x: Any, *, mask: Any = None, state: Any = None, return_state: bool = False) -> Any:
         """From x (..., length, width) to y of the same shape; with `return_state`, (y, state).
 
         Args:
             x: the tokens.
-            state: the state before the first token, as `linear_attention` has it: the pair (S, z), S (..., heads,
-                features, width / heads) and z (..., heads, features); with ``identity`` S alone; None: zeros.
+            mask: booleans (..., length), False where a token is padding; None: there is no padding. Such a token
+                changes no other one, and its y is 0.
+            state: the state before the first token, as `linear_attention` has it: the pair (S, z), S (..., key_heads,
+                features, width / heads) and z (..., key_heads, features); with ``identity`` S alone; None: zeros.
             return_state: whether the state after the last token is returned too.
         """
         check_width(self.width, tuple(x.shape))
-        split = (*x.shape[:-1], self.heads, x.shape[-1] // self.heads)
-        q, k, v = (jnp.swapaxes(layer(x).reshape(split), -2, -3) for layer in (self.query, self.key, self.value))
+        each = self.width // self.heads
+        layers = ((self.query, self.heads), (self.key, self.key_heads), (self.value, self.key_heads))
+        q, k, v = (jnp.swapaxes(layer(x).reshape(*x.shape[:-1], count, each), -2, -3) for layer, count in layers)
         y, after = linear_attention(
             q,
             k,
@@ -100,6 +105,7 @@ class LinearAttention(nnx.Module):
             chunk=self.chunk,
             normalise=self.feature_map != "identity",
             projection=None if self.projection is None else self.projection[...],
+            mask=None if mask is None else mask[..., None, :],
             state=state,
             return_state=True,
         )

@@ -23,7 +23,15 @@ from gradgate.references.performer.in_torch.attention import (
     summed_block,
     wide,
 )
-from gradgate.references.performer.operands import CHUNK, How, check_features, check_projection_size, check_state, how
+from gradgate.references.performer.operands import (
+    CHUNK,
+    How,
+    check_features,
+    check_mask,
+    check_projection_size,
+    check_state,
+    how,
+)
 from gradgate.references.performer.problem import FLOOR
 
 vjp: Callable[..., Any] = torch.func.vjp
@@ -39,6 +47,7 @@ def linear_attention(
     chunk: int = CHUNK,
     normalise: bool = True,
     causal: bool = True,
+    mask: torch.Tensor | None = None,
     state: Any = None,
     return_state: bool = False,
 ) -> Any:
@@ -48,8 +57,9 @@ def linear_attention(
 
     Args:
         q, k: (..., length, features), float64, float32, float16 or bfloat16, such as (batch, heads, length, width).
-        v: (..., length, values), with the leading sizes and the dtype of q. Within autocast the dtypes may differ: the
-            widest counts.
+        v: (..., length, values), with the leading sizes of k and the dtype of q. Within autocast the dtypes may differ:
+            the widest counts. k and v may have fewer heads than q, (..., heads, length, …), whose number divides that
+            of q: as many heads of q, one after another, share one, as in grouped attention.
         feature_map: g: ``identity``; ``relu``; ``elu``, which is elu(x) + 1; ``favor``, positive random features with
             E[g(q)·g(k)] = exp(q·k/√features); or a function (..., features) -> (..., M) of one token at a time.
         projection: (M, features), for ``favor`` only, such as `favor_projection` draws. It has a gradient too.
@@ -57,8 +67,11 @@ def linear_attention(
         normalise: whether to divide by the sum of weights. A sum of at most 1e-18 in absolute value counts as 1.
             Use False with features of both signs, such as ``identity`` has.
         causal: must be True. Bidirectional attention has no prefix sums; the error message says what to use.
+        mask: booleans (..., length), False where a token is padding, with leading sizes 1 or those of k. Such a token
+            changes nothing, whatever its numbers are: its y and its gradients are 0. None: all tokens count.
         state: the state before the first token: the pair (S, z), S = Σ g(k_j) v_jᵀ (..., M, values) and z = Σ g(k_j)
-            (..., M); without `normalise` S alone; None: zeros. Of any floating dtype; sums are float32 at least.
+            (..., M), with the leading sizes of k; without `normalise` S alone; None: zeros. Of any floating dtype; sums
+            are float32 at least.
         return_state: whether the state after the last token is returned too.
 
     Returns:
@@ -74,10 +87,10 @@ def linear_attention(
 
     Stores:
         Between the passes q, k, v, y and one sum of weights per token, but no prefix sum. The backward pass holds one
-        state per chunk, ⌈length/chunk⌉·M·(values + 1) numbers per head, float32 at least, and one chunk's chunk² or
-        chunk·M·(values + 1) numbers, whichever are fewer. If `feature_map` is a function, its features are kept too:
-        2·length·M numbers. In bfloat16 only q, k and v are kept. A given `state` is kept in one copy; the returned one
-        is not kept.
+        state per chunk, ⌈length/chunk⌉·M·(values + 1) numbers per head of k, float32 at least, and one chunk's chunk²
+        or chunk·M·(values + 1) numbers, whichever are fewer. If `feature_map` is a function, its features are kept
+        too: 2·length·M numbers. In bfloat16 only q, k and v are kept. A given `state` is kept in one copy; the
+        returned one is not kept.
 
     Computes:
         Four products of length·chunk·width or length·M·values numbers forward, and ten or eleven backward, two
@@ -92,18 +105,26 @@ def linear_attention(
     if torch.is_autocast_enabled(q.device.type) and all(t.is_floating_point() for t in (q, k, v)):
         widest = functools.reduce(torch.promote_types, (q.dtype, k.dtype, v.dtype))
         q, k, v = (t.to(widest) for t in (q, k, v))
+    given = how(_shapes(q, k, v), _dtypes(q, k, v), feature_map, _shape(projection), chunk, normalise, causal)
+    if mask is not None:
+        check_mask(mask, tuple(k.shape))
     if callable(feature_map):
-        shapes = (tuple(q.shape), tuple(k.shape), tuple(v.shape))
-        how(shapes, _dtypes(q, k, v), feature_map, _shape(projection), chunk, normalise, causal)
-        q, k = feature_map(q), feature_map(k)
-        check_features(shapes[0], (q, k), _is_tensor)
-    shapes = (tuple(q.shape), tuple(k.shape), tuple(v.shape))
-    name = feature_map if isinstance(feature_map, str) or not callable(feature_map) else "identity"
-    given = how(shapes, _dtypes(q, k, v), name, _shape(projection), chunk, normalise, causal)
+        shapes, there = _shapes(q, k, v), _tokens(given, mask, k)
+        q, k = (feature_map(_present(x, m)) for x, m in zip((q, k), there, strict=True))
+        check_features(shapes, (q, k), _is_tensor)
+        given = how(_shapes(q, k, v), _dtypes(q, k, v), "identity", _shape(projection), chunk, normalise, causal)
     if projection is not None:
         projection = projection.to(torch.promote_types(q.dtype, torch.float32))
-    start = None if state is None else _joined(given, state, q, v, projection)
-    y, _, after = _Attend.apply(q, k, v, projection, start, given)
+    start = None if state is None else _joined(given, state, k, v, projection)
+    mask = None if mask is None else mask.expand(k.shape[:-1])
+    if given.group == 1:
+        y, _, after = _Attend.apply(q, k, v, mask, projection, start, given)
+    else:  # an axis of the heads that share keys, beside that of the keys' heads
+        q, k, v = q.unflatten(-3, (-1, given.group)), k.unsqueeze(-3), v.unsqueeze(-3)
+        mask = None if mask is None else mask.unsqueeze(-2)
+        start = None if start is None else start.unsqueeze(-3)
+        y, _, after = _Attend.apply(q, k, v, mask, projection, start, given)
+        y, after, v = y.flatten(-4, -3), after.squeeze(-3), v.squeeze(-3)
     return (y, _parted(given, after, v)) if return_state else y
 
 
@@ -136,6 +157,10 @@ def _is_tensor(x: Any) -> bool:
     return isinstance(x, torch.Tensor)
 
 
+def _shapes(*tensors: torch.Tensor) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(x.shape) for x in tensors)
+
+
 def _dtypes(*tensors: torch.Tensor) -> tuple[str, ...]:
     return tuple(str(x.dtype).removeprefix("torch.") for x in tensors)
 
@@ -149,10 +174,10 @@ def _features(q: torch.Tensor, projection: torch.Tensor | None) -> int:
     return q.shape[-1] if projection is None else projection.shape[0]
 
 
-def _joined(given: How, state: Any, q: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None) -> torch.Tensor:
+def _joined(given: How, state: Any, k: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None) -> torch.Tensor:
     """The user's state as one array (…, values + 1 or values, M), in at least float32."""
-    S, *z = check_state(state, given.normalise, tuple(q.shape[:-2]), _features(q, projection), v.shape[-1])
-    dtype = torch.promote_types(q.dtype, torch.float32)
+    S, *z = check_state(state, given.normalise, tuple(k.shape[:-2]), _features(k, projection), v.shape[-1])
+    dtype = torch.promote_types(k.dtype, torch.float32)
     return torch.cat([x.to(dtype) for x in (S.mT, *(x[..., None, :] for x in z))], -2)
 
 
@@ -162,11 +187,32 @@ def _parted(given: How, after: torch.Tensor, v: torch.Tensor) -> Any:
     return (S, after[..., -1, :]) if given.normalise else S
 
 
+def _tokens(given: How, mask: torch.Tensor | None, k: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """The mask for the tokens of q, and that for those of k."""
+    if mask is None:
+        return None, None
+    mask = mask.expand(k.shape[:-1])
+    return (mask if given.group == 1 else mask.repeat_interleave(given.group, -2)), mask
+
+
+def _present(x: torch.Tensor, there: torch.Tensor | None) -> torch.Tensor:
+    """`x` (…, d) with zeros for the tokens that are padding; `there` has no last axis."""
+    return x if there is None else torch.where(there[..., None], x, torch.zeros((), dtype=x.dtype, device=x.device))
+
+
 def _prepared(
-    given: How, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None
+    given: How,
+    there: torch.Tensor | None,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    projection: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A chunk of q, k and v, in at least float32: features, and v with a last column of ones if it is needed."""
-    return _mapped(given, q, projection), *_held(given, k, v, projection)
+    """A chunk of q, k and v, in at least float32: features, and v with a last column of ones if it is needed.
+
+    Tokens that are padding get zeros in q, k and v, so whatever their numbers are, they are in no state.
+    """
+    return _mapped(given, _present(q, there), projection), *_held(given, there, k, v, projection)
 
 
 def _mapped(given: How, x: torch.Tensor, projection: torch.Tensor | None) -> torch.Tensor:
@@ -175,23 +221,23 @@ def _mapped(given: How, x: torch.Tensor, projection: torch.Tensor | None) -> tor
 
 
 def _held(
-    given: How, k: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None
+    given: How, there: torch.Tensor | None, k: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The part of a chunk that goes into the state."""
     v = wide(v)
     ones = torch.nn.functional.pad(v, (0, 1), value=1.0) if given.normalise else v
-    return _mapped(given, k, projection), ones
+    return _mapped(given, _present(k, there), projection), _present(ones, there)
 
 
 def _pulled(
-    given: How, own: tuple[torch.Tensor, ...], projection: torch.Tensor | None
+    given: How, there: torch.Tensor | None, own: tuple[torch.Tensor, ...], projection: torch.Tensor | None
 ) -> tuple[tuple[torch.Tensor, ...], Callable[..., tuple[torch.Tensor, ...]]]:
     """The results of `_prepared` for a chunk, and its pullback to q, k, v and, if there is one, the projection."""
     found: tuple[tuple[torch.Tensor, ...], Callable[..., tuple[torch.Tensor, ...]]]
     if projection is None:
-        found = vjp(lambda q, k, v: _prepared(given, q, k, v, None), *own)
+        found = vjp(lambda q, k, v: _prepared(given, there, q, k, v, None), *own)
     else:
-        found = vjp(functools.partial(_prepared, given), *own, projection)
+        found = vjp(functools.partial(_prepared, given, there), *own, projection)
     return found
 
 
@@ -204,10 +250,29 @@ def _spans(given: How, length: int) -> list[slice]:
     return [slice(first, first + given.chunk) for first in range(0, length, given.chunk)]
 
 
-def _zeros(given: How, q: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None) -> torch.Tensor:
-    """The state before the first token if none is given; q and v have the time first."""
-    dtype = torch.promote_types(q.dtype, torch.float32)
-    return q.new_zeros((*q.shape[1:-1], v.shape[-1] + given.normalise, _features(q, projection)), dtype=dtype)
+def _zeros(given: How, k: torch.Tensor, v: torch.Tensor, projection: torch.Tensor | None) -> torch.Tensor:
+    """The state before the first token if none is given; k and v have the time first."""
+    dtype = torch.promote_types(k.dtype, torch.float32)
+    return k.new_zeros((*k.shape[1:-1], v.shape[-1] + given.normalise, _features(k, projection)), dtype=dtype)
+
+
+def _cut(mask: torch.Tensor | None) -> Callable[[slice], torch.Tensor | None]:
+    """The mask of a chunk, with the time first."""
+    if mask is None:
+        return lambda span: None
+    first = mask.movedim(-1, 0)
+    return lambda span: first[span]
+
+
+def _spread(given: How, after: torch.Tensor) -> torch.Tensor:
+    """The cotangent of the last state as one for each of the heads that share it, whose sum it is."""
+    more = (*after.shape[:-3], given.group - 1, *after.shape[-2:])
+    return after if given.group == 1 else torch.cat([after, after.new_zeros(more)], -3)
+
+
+def _over_heads(given: How, x: torch.Tensor, axis: int) -> torch.Tensor:
+    """The sum over the heads that share keys, which have the axis."""
+    return x if given.group == 1 else x.sum(axis, keepdim=True)
 
 
 def _run(given: How) -> Callable[..., tuple[torch.Tensor, torch.Tensor]]:
@@ -236,7 +301,7 @@ def _plain(device: torch.device) -> Any:
 # bits is too coarse: where N and D cancel in the gradient of q, its rounding remains. It is then not kept, and the
 # backward pass computes N and D again.
 class _Attend(torch.autograd.Function):
-    """q, k, v, projection, first state, how -> y (…, length, values), D (…, length, 1 or 0), last state."""
+    """q, k, v, mask, projection, first state, how -> y (…, length, values), D (…, length, 1 or 0), last state."""
 
     generate_vmap_rule = True
 
@@ -245,23 +310,27 @@ class _Attend(torch.autograd.Function):
         q: torch.Tensor,
         k: torch.Tensor,
         v: torch.Tensor,
+        mask: torch.Tensor | None,
         projection: torch.Tensor | None,
         start: torch.Tensor | None,
         given: How,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Chunk after chunk."""
         width, ys, Ds = v.shape[-1], [], []
-        run = _run(given)
+        run, cut = _run(given), _cut(mask)
         with _plain(q.device):
             times = [x.movedim(-2, 0) for x in (q, k, v)]
-            state = _zeros(given, times[0], times[2], projection) if start is None else start
+            state = _zeros(given, times[1], times[2], projection) if start is None else start
             for span in _spans(given, q.shape[-2]):
-                out, state = run(state, *_prepared(given, times[0][span], times[1][span], times[2][span], projection))
+                there = cut(span)
+                out, state = run(state, *_prepared(given, there, *(x[span] for x in times), projection))
+                out = _present(out, there)
                 N, D = out[..., :width], out[..., width:]
                 ys.append((N / _safe(D) if given.normalise else N).to(v.dtype))
                 Ds.append(D.clone())  # a view would keep all of out alive
             if not ys:
-                return torch.zeros_like(v), state.new_zeros((*v.shape[:-1], int(given.normalise))), state.clone()
+                none = q.new_zeros((*q.shape[:-1], width)), state.new_zeros((*q.shape[:-1], int(given.normalise)))
+                return *none, state.clone()
             return torch.cat(ys).movedim(0, -2).contiguous(), torch.cat(Ds).movedim(0, -2).contiguous(), state
 
     @staticmethod
@@ -273,20 +342,26 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: torch.Tensor, of_D: torch.Tensor, of_after: torch.Tensor) -> Any:
         """Runs the sums of the chunks forward again, then takes the chunks from the last to the first."""
-        *operands, y, D = ctx.saved_tensors
+        *own, mask, projection, start, y, D = ctx.saved_tensors
         with _plain(g.device):
-            found = _backward(ctx.given, tuple(operands), (y, D), (wide(g), of_D, of_after))
-        return *found, None
+            operands, cotangents = (*own, projection, start), (wide(g), of_D, of_after)
+            *found, of_projection, of_start = _backward(ctx.given, operands, mask, (y, D), cotangents)
+        return *found, None, of_projection, of_start, None
 
 
 def _backward(
-    given: How, operands: tuple[Any, ...], outputs: tuple[Any, ...], cotangents: tuple[torch.Tensor, ...]
+    given: How,
+    operands: tuple[Any, ...],
+    mask: torch.Tensor | None,
+    outputs: tuple[Any, ...],
+    cotangents: tuple[torch.Tensor, ...],
 ) -> tuple[torch.Tensor | None, ...]:
     """The cotangents of q, k, v, the projection and the first state.
 
     Args:
         given: how the call is computed.
         operands: q, k, v, the projection or None, the first state or None.
+        mask: False where a token is padding; None: there is no padding.
         outputs: y and D, or None and None if they are computed again.
         cotangents: the cotangents of y, D and the last state.
     """
@@ -297,24 +372,28 @@ def _backward(
     if not len(q):  # empty, but with a graph, which a further derivative needs
         empty = None if projection is None else 0 * projection
         return *(x.clone() for x in own), empty, None if start is None else after.clone()
-    state, befores = _zeros(given, q, v, projection) if start is None else start, []
-    spans = _spans(given, len(q))
+    state, befores = _zeros(given, k, v, projection) if start is None else start, []
+    spans, cut, after = _spans(given, len(q)), _cut(mask), _spread(given, after)
     for span in spans:
         befores.append(state)
-        state = state + summed(*_held(given, k[span], v[span], projection))
+        state = state + summed(*_held(given, cut(span), k[span], v[span], projection))
     rule: Callable[..., Any] = pull_masked if given.form == "matrix" else pull_block
     parts, total = [], None
     for span in reversed(spans):
-        prepared, pull = _pulled(given, (q[span], k[span], v[span]), projection)
+        there = cut(span)
+        prepared, pull = _pulled(given, there, (q[span], k[span], v[span]), projection)
         state, here = befores.pop(), g[span]
         if _again(given, v):
-            out, _ = _run(given)(state, *prepared)
+            out = _present(_run(given)(state, *prepared)[0], there)
             N, D = out[..., : v.shape[-1]], out[..., v.shape[-1] :]
             here = _of_sums(here, of_D[span], N / _safe(D), D)
+        here = _present(here, there)
         before = after + summed(prepared[0], here)
-        *part, extra = (*pull(rule(state, after, before, *prepared, here)), None)[:4]
+        of_q, *of_held = rule(state, after, before, *prepared, here)
+        shared = (_over_heads(given, x, -2) for x in of_held)
+        *part, extra = (*pull((of_q, *shared)), None)[:4]
         parts.append(part)
         total = extra if total is None or extra is None else total + extra
         after = before
     joined = (torch.cat(p[::-1]).movedim(0, -2) for p in zip(*parts, strict=True))
-    return *joined, total, None if start is None else after
+    return *joined, total, None if start is None else _over_heads(given, after, -3)

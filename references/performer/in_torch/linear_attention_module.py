@@ -14,7 +14,8 @@ class LinearAttention(torch.nn.Module):
     """Projections to queries, keys and values, `linear_attention` in every head, and a projection of its output.
 
     Attributes:
-        query, key, value, out: `torch.nn.Linear` of width × width, without biases.
+        query, key, value, out: `torch.nn.Linear` without biases, of width × width; key and value give as many heads as
+            `key_heads` says.
         projection: (features, width / heads), a buffer, for ``favor`` only: saved with the module and not trained.
 
     Raises:
@@ -25,10 +26,6 @@ class LinearAttention(torch.nn.Module):
 
     Stores:
         What `linear_attention` keeps, and what the four linear layers keep.
-
-    Not for:
-        Sequences with padding before or between tokens: every earlier token is attended to. Padding after the last
-        token does no harm.
 
     Example::
 
@@ -43,6 +40,7 @@ class LinearAttention(torch.nn.Module):
         width: int,
         *,
         heads: int = 1,
+        key_heads: int | None = None,
         feature_map: str = "elu",
         features: int | None = None,
         chunk: int = CHUNK,
@@ -53,29 +51,41 @@ class LinearAttention(torch.nn.Module):
         Args:
             width: the last size of input and output.
             heads: the number of heads, which must divide `width`.
+            key_heads: the number of heads of keys and values, which must divide `heads`: as many heads, one after
+                another, share one; None: as many as `heads`.
             feature_map: a name, as for `linear_attention`; with ``identity``, nothing is divided by the sum of weights.
             features: M of ``favor``; None: the width of a head.
             chunk: as for `linear_attention`.
             generator: the generator of the projection; None: PyTorch's default generator.
         """
         super().__init__()
-        each = check_layer(width, heads, feature_map, features)
+        each = check_layer(width, heads, key_heads, feature_map, features)
         self.width, self.heads, self.feature_map, self.chunk = width, heads, feature_map, chunk
-        self.query, self.key, self.value, self.out = (torch.nn.Linear(width, width, bias=False) for _ in range(4))
+        self.key_heads = key_heads or heads
+        sizes = width, self.key_heads * each, self.key_heads * each, width
+        self.query, self.key, self.value, self.out = (torch.nn.Linear(width, size, bias=False) for size in sizes)
         drawn = favor_projection(features or each, each, generator=generator) if feature_map == "favor" else None
         self.register_buffer("projection", drawn)
 
-    def forward(self, x: torch.Tensor, *, state: Any = None, return_state: bool = False) -> Any:
+    def forward(
+        self, x: torch.Tensor, *, mask: torch.Tensor | None = None, state: Any = None, return_state: bool = False
+    ) -> Any:
         """From x (..., length, width) to y of the same shape; with `return_state`, (y, state).
 
         Args:
             x: the tokens.
-            state: the state before the first token, as `linear_attention` has it: the pair (S, z), S (..., heads,
-                features, width / heads) and z (..., heads, features); with ``identity`` S alone; None: zeros.
+            mask: booleans (..., length), False where a token is padding; None: there is no padding. Such a token
+                changes no other one, and its y is 0.
+            state: the state before the first token, as `linear_attention` has it: the pair (S, z), S (..., key_heads,
+                features, width / heads) and z (..., key_heads, features); with ``identity`` S alone; None: zeros.
             return_state: whether the state after the last token is returned too.
         """
         check_width(self.width, tuple(x.shape))
-        q, k, v = (layer(x).unflatten(-1, (self.heads, -1)).transpose(-2, -3) for layer in self._projections())
+        counts = self.heads, self.key_heads, self.key_heads
+        q, k, v = (
+            layer(x).unflatten(-1, (count, -1)).transpose(-2, -3)
+            for layer, count in zip(self._projections(), counts, strict=True)
+        )
         projection = self.get_buffer("projection") if self.feature_map == "favor" else None
         y, after = linear_attention(
             q,
@@ -85,6 +95,7 @@ class LinearAttention(torch.nn.Module):
             projection=projection,
             chunk=self.chunk,
             normalise=self.feature_map != "identity",
+            mask=None if mask is None else mask[..., None, :],
             state=state,
             return_state=True,
         )

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from gradgate import Pair, at_most, grows, module_pair, normal, uniform
+from gradgate import Pair, at_most, grows, integers, module_pair, normal, uniform
 from gradgate.references.backends import namespace
 from gradgate.references.performer.features import mapped
 from gradgate.references.performer.problem import FLOOR
@@ -202,6 +202,61 @@ def _carried(backend: str) -> Pair:
 
 
 carried_jax, carried_torch = _carried("jax"), _carried("torch")
+
+
+def grouped(backend: str) -> tuple[Any, Any]:
+    """`linear_attention` with padding, and with heads that share keys; and the plain reference, which repeats them."""
+    xp = namespace(backend)
+
+    def attention(q: Any, k: Any, v: Any, real: Any, *, feature_map: str = "elu", chunk: int = 64) -> tuple[Any, Any]:
+        place = f"gradgate.references.performer.in_{backend}.linear_attention"
+        linear_attention = importlib.import_module(place).linear_attention
+        more = {**arguments(feature_map), "chunk": chunk, "return_state": True}
+        y, state = linear_attention(q, k, v, mask=(real > 0)[:, None, :], **more)
+        return y, state if feature_map == "identity" else state[0]
+
+    def matrix(q: Any, k: Any, v: Any, real: Any, *, feature_map: str = "elu") -> tuple[Any, Any]:
+        there = (real > 0)[:, None, :]
+        shared = q.shape[1] // k.shape[1]
+        q, k, value = (_wide(xp, x) for x in (q, k, v))
+        q, k = (squared(x) if feature_map == "squared" else mapped(xp, feature_map, x, None) for x in (q, k))
+        k, value = (xp.where(there[..., None], x, xp.zeros_like(x)) for x in (k, value))
+        after = xp.matmul(xp.matrix_transpose(k), value)
+        k, value = (xp.repeat(x, shared, axis=1) for x in (k, value))
+        weights = xp.tril(xp.matmul(q, xp.matrix_transpose(k)))
+        y = xp.matmul(weights, value)
+        if feature_map != "identity":
+            D = xp.sum(weights, axis=-1, keepdims=True)
+            y = y / xp.where(xp.abs(D) > FLOOR, D, xp.ones_like(D))
+        return xp.astype(xp.where(there[..., None], y, xp.zeros_like(y)), v.dtype), after
+
+    return attention, matrix
+
+
+def _grouped(backend: str) -> Pair:
+    function, reference = grouped(backend)
+    return Pair(
+        function,
+        reference=reference,
+        framework=backend,
+        name=f"grouped_{backend}",
+        inputs={
+            "q": normal("B G*R L D"),
+            "k": normal("B G L D"),
+            "v": normal("B G L V"),
+            "real": integers("B L", below=3),
+        },
+        dims={"B": (2, 1), "G": (2, 1), "R": (3, 1), "L": (7, 1, 66, 0), "D": (3, 1), "V": (2, 5)},
+        options={"feature_map": MAPS, "chunk": (4, 1, 64)},
+        composes=("vmap", "second_order", *(("jit",) if backend == "jax" else ())),
+        claims=(
+            at_most("residual_bytes", of_reference=0.02, at={"L": 1024, "B": 1, "G": 1, "R": 4, "D": 8, "V": 8}),
+            grows("residual_bytes", L=1, at={"B": 1, "G": 1, "R": 4, "D": 8, "V": 8}),
+        ),
+    )
+
+
+grouped_jax, grouped_torch = _grouped("jax"), _grouped("torch")
 
 
 def layer_torch(heads: int) -> Any:

@@ -30,9 +30,83 @@ def ones(framework: str, *shape: int, dtype: str = "float32") -> Any:
 
 
 @pytest.mark.parametrize("framework", THERE)
-@pytest.mark.parametrize("name", ["linear_attention", "favor"])
+@pytest.mark.parametrize("name", ["linear_attention", "favor", "grouped"])
 def test_a_pair_is_upheld(name: str, framework: str) -> None:
     upheld(getattr(performer, f"{name}_{framework}"), USUAL)
+
+
+@pytest.mark.parametrize("framework", THERE)
+@pytest.mark.parametrize("feature_map", ["elu", lambda x: x * x + 0.5])
+def test_padding_counts_as_if_it_were_not_there_whatever_its_numbers_are(feature_map: Any, framework: str) -> None:
+    import numpy as np
+
+    xp = importlib.import_module("jax.numpy" if framework == "jax" else "torch")
+    rng = np.random.default_rng(0)
+    q = rng.standard_normal((4, 9, 3)).astype(np.float32)
+    k, v = rng.standard_normal((2, 2, 9, 3)).astype(np.float32)
+    real = np.array([False, True, True, False, False, True, True, False, True])
+    spoilt = [np.where(real[:, None], x, np.nan).astype(np.float32) for x in (q, k, v)]
+    short = [x[:, real] for x in (q, k, v)]
+    more = {"feature_map": feature_map, "chunk": 4, "return_state": True}
+
+    def run(x: Any, y: Any, z: Any, **mask: Any) -> Any:
+        y, (S, z) = entry(framework).linear_attention(x, y, z, **more, **mask)
+        return y, S, z
+
+    def with_gradients(arrays: Any, **mask: Any) -> list[Any]:
+        given = [xp.asarray(x) for x in arrays]
+        if framework == "jax":
+            out, pull = importlib.import_module("jax").vjp(lambda *x: run(*x, **mask), *given)
+            return [np.asarray(x) for x in (*out, *pull(out))]
+        given = [x.requires_grad_() for x in given]
+        out = run(*given, **mask)
+        grads = xp.autograd.grad(out, given, [y.detach() for y in out])
+        return [x.detach().numpy() for x in (*out, *grads)]
+
+    masked, plain = with_gradients(spoilt, mask=xp.asarray(real)), with_gradients(short)
+    for n, (one, other) in enumerate(zip(masked, plain, strict=True)):
+        if n in (1, 2):  # the state
+            assert abs(one - other).max() < 1e-5
+        else:
+            assert abs(one[:, real] - other).max() < 1e-5
+            assert not one[:, ~real].any()
+    unmasked = with_gradients([np.nan_to_num(x) for x in spoilt])
+    assert abs(unmasked[0][:, real] - plain[0]).max() > 1e-3
+
+
+@pytest.mark.parametrize("framework", THERE)
+def test_a_layer_with_fewer_heads_of_keys_repeats_them(framework: str) -> None:
+    import numpy as np
+
+    rngs = {"rngs": pytest.importorskip("flax.nnx").Rngs(0)} if framework == "jax" else {}
+
+    def make(**more: Any) -> Any:
+        return entry(framework).LinearAttention(8, heads=4, chunk=3, **rngs, **more)
+
+    xp = importlib.import_module("jax.numpy" if framework == "jax" else "torch")
+    x = xp.asarray(np.random.default_rng(0).standard_normal((2, 7, 8)).astype(np.float32))
+    real = xp.asarray(np.arange(7) != 2)
+    few, many = make(key_heads=2), make()
+    for name in ("query", "key", "value", "out"):
+        one, other = getattr(few, name), getattr(many, name)
+        if framework == "torch":
+            weight = one.weight.detach()
+            repeated = weight.unflatten(0, (-1, 2)).repeat_interleave(2, 0).flatten(0, 1)
+            other.weight.data = repeated if name in ("key", "value") else weight
+        else:
+            weight = one.kernel[...]
+            repeated = xp.repeat(weight.reshape(8, -1, 2), 2, axis=1).reshape(8, -1)
+            other.kernel[...] = repeated if name in ("key", "value") else weight
+    assert few.key_heads == 2
+
+    def numbers(y: Any) -> Any:
+        return np.asarray(y if framework == "jax" else y.detach())
+
+    for more in ({}, {"mask": real}):
+        assert abs(numbers(few(x, **more)) - numbers(many(x, **more))).max() < 1e-5
+    assert abs(numbers(few(x, mask=real)) - numbers(few(x))).max() > 1e-3
+    with pytest.raises(UsageError, match="key_heads must divide heads=4"):
+        make(key_heads=3)
 
 
 @pytest.mark.parametrize("framework", THERE)
@@ -82,8 +156,15 @@ class TestRefusals:
 
     def test_shapes_that_do_not_fit(self, framework: str) -> None:
         q, k = ones(framework, 4, 5, 2), ones(framework, 2, 5, 2)
-        with pytest.raises(UsageError, match=r"q \(4, 5, 2\), k \(2, 5, 2\).*repeat k and v along that axis"):
-            entry(framework).linear_attention(q, k, k)
+        with pytest.raises(UsageError, match=r"q \(2, 5, 2\), k \(4, 5, 2\).*the heads of k and v divide those of q"):
+            entry(framework).linear_attention(k, q, q)
+
+    def test_a_mask_that_does_not_fit(self, framework: str) -> None:
+        q, real = ones(framework, 2, 3, 5, 2), ones(framework, 2, 5, dtype="bool")
+        with pytest.raises(UsageError, match=r"mask is \(2, 5\), bool; legal: booleans \(..., 5\).*mask\[:, None, :\]"):
+            entry(framework).linear_attention(q, q, q, mask=real)
+        with pytest.raises(UsageError, match=r"mask is \(5,\), float32; legal: booleans"):
+            entry(framework).linear_attention(q, q, q, mask=ones(framework, 5))
 
     def test_dtypes_that_differ_or_are_no_floats(self, framework: str) -> None:
         q, k = ones(framework, 5, 2), ones(framework, 5, 2, dtype="bfloat16")
