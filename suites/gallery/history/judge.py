@@ -124,8 +124,8 @@ def findings(document: Mapping[str, Any]) -> dict[str, str]:
         figures = (
             f"{one['quantity']} {one['base']:,.0f} → {one['head']:,.0f}" if one["quantity"] and one["base"] else ""
         )
-        said = [words for words in (figures, " ".join(str(one["sentence"]).split())) if words]
-        found.setdefault(one["kind"], f"{one['name']}: {'; '.join(said)}"[:300])
+        sentences = [words for words in (figures, " ".join(str(one["sentence"]).split())) if words]
+        found.setdefault(one["kind"], f"{one['name']}: {'; '.join(sentences)}"[:300])
     return found
 
 
@@ -138,16 +138,16 @@ def outcome(found: Mapping[str, str], status: int | None, wanted: str) -> tuple[
         wanted: the kind of finding that it must have, or "" if it must only pass.
     """
 
-    def said(kinds: Sequence[str]) -> str:
+    def first(kinds: Sequence[str]) -> str:
         return next((f"{kind} {found[kind]}" for kind in kinds if kind in found), "")
 
-    saying = said(GRADIENT if wanted == "refuted" else (wanted,))
+    saying = first(GRADIENT if wanted == "refuted" else (wanted,))
     if status not in (0, 1):
-        return UNMEASURED, said(("unmeasured",))
+        return UNMEASURED, first(("unmeasured",))
     if wanted in FAILING:
-        return CAUGHT if saying and status == 1 else MISSED, saying or said(FAILURES)
+        return CAUGHT if saying and status == 1 else MISSED, saying or first(FAILURES)
     if status == 1:
-        return ALARM, said(FAILURES)
+        return ALARM, first(FAILURES)
     return PASSED if saying or not wanted else MISSED, saying
 
 

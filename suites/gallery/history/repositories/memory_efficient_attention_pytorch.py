@@ -79,7 +79,6 @@ QKV = {name: normal("B 2 T D") for name in "qkv"}
 SIZES = {"B": (1, 2), "T": (5, 1, 3, 16), "D": (4, 1)}
 BOTH = {"causal": (False, True)}
 PEAKED = {"peaked": lambda given: given | {"q": 30 * given["q"], "k": 30 * given["k"]}}
-WIDE = {"gradient_exact": "the first maximum, -1.8e308 in float64, is put into a float32 tensor, which raises"}
 full = gradgate.Pair(chunked, reference=plain, inputs=QKV, dims=SIZES, by_backward=True, name="full")
 causal = gradgate.Pair(
     chunked, reference=plain, inputs=QKV, dims=SIZES, options={"causal": (True,)}, by_backward=True, name="causal"
@@ -90,7 +89,5 @@ peaked = gradgate.Pair(
 hidden = gradgate.Pair(
     hidden_keys, reference=plain_hidden, inputs={**QKV, "hidden": mask("B T")}, dims=SIZES, by_backward=True
 )
-tiled = gradgate.Pair(
-    flash, reference=plain, inputs=QKV, dims=SIZES, options=BOTH, dtypes=("float32",), expected=WIDE, name="flash"
-)
+tiled = gradgate.Pair(flash, reference=plain, inputs=QKV, dims=SIZES, options=BOTH, dtypes=("float32",), name="flash")
 cosine = gradgate.Pair(cosine_flash, reference=plain_cosine, inputs=QKV, dims=SIZES, name="cosine")
