@@ -25,7 +25,7 @@ SECTIONS = (
         "How to",
         (
             "watch", "pairs", "jax_op", "torch_module", "kernels", "pallas", "own_method", "own_model", "own_class",
-            "own_profile", "gate", "judged", "strangers", "settings", "clusters", "examples",
+            "own_profile", "gate", "adopt", "judged", "strangers", "settings", "clusters", "examples",
         ),
     ),
     Section(
@@ -37,7 +37,7 @@ SECTIONS = (
     ),
     Section("Explanations", ("claims", "sixty_digits", "digits_lost", "bytes", "trial", "releases")),
     Section("The atlas of claims", ("atlas/index",)),
-    Section("Real libraries", ("libraries", "gallery", "answers", "census")),
+    Section("Real libraries", ("libraries", "gallery", "adopted", "answers", "census")),
     Section(
         "Reference",
         ("reference/index", "reference/commands", "reference/classes", "reference/calibration", "glossary", "where"),

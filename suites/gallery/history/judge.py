@@ -7,7 +7,7 @@ import hashlib
 import json
 import resource
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,20 +62,22 @@ class Settings:
         jobs: worker processes.
         timeout: seconds after which a call counts as hung.
         fresh: gate commits again although nothing has changed.
-        say: prints a line of progress.
+        sides: the directions to gate.
     """
 
     report: Path
     jobs: int = 2
     timeout: float = 60.0
     fresh: bool = False
-    say: Callable[[str], None] = print
+    sides: tuple[str, ...] = SIDES
 
 
 def row_of(
     repository: Repository, commit: Commit, scratch: Scratch, environment: Environment, settings: Settings
 ) -> tuple[Row, bool]:
-    """Gate a commit in both directions, and write its row; returns it, and whether it was kept from an earlier run.
+    """Gate a commit in both directions, and write its row; returns it, and whether no gate had to run.
+
+    Each direction is kept as soon as it is known.
 
     Raises:
         UsageError: the clone lacks the commit, or it cannot be prepared.
@@ -85,66 +87,68 @@ def row_of(
     pairs = repository.library.path.read_text(encoding="utf-8")
     table = _table(repository, commit)
     place = settings.report / repository.name / f"{after[:12]}.json"
-    key = _key(pairs, table, before, after, environment.key, commit.gives)
-    known = _known(place)
-    if known.get("key") == key and not settings.fresh:
-        return _with_declared(known, commit), True
-    date, title = scratch.title(after)
-    row: Row = {
-        "schema": SCHEMA,
-        "key": key,
-        "repository": repository.name,
-        "home": repository.library.home,
-        "framework": repository.library.framework,
-        "commit": after,
-        "date": date,
-        "title": title,
-        "gives": commit.gives,
-        "pairs": len(commit.pairs or repository.pairs()),
-        "gated": datetime.datetime.now(datetime.UTC).date().isoformat(),
-    }
-    old = {rev: scratch.with_ours(rev, pairs, table) for rev in (before, after)}
-    for side, wanted, base, head in zip(SIDES, WANTED[commit.gives], (before, after), (after, before), strict=True):
-        change = scratch.with_ours(head, pairs, table, parents=[old[base]])
-        document, status, words, spent = _gated(repository, scratch, old[base], change, environment, settings)
-        kept = settings.report / repository.name / "gates" / f"{after[:12]}_{side}.json"
-        write_atomically(kept, json.dumps(document, indent=1) + "\n")
-        row[side] = judged(document, status, wanted) | spent
-        row[side]["said"] = row[side]["said"] or words
-    write_atomically(place, json.dumps(row, indent=1) + "\n")
-    return _with_declared(row, commit), False
+    key = _key(pairs, table, before, after, environment.key)
+    row, kept = _known(place), True
+    if row.get("key") != key or settings.fresh:
+        date, title = scratch.title(after)
+        row = {
+            "schema": SCHEMA,
+            "key": key,
+            "repository": repository.name,
+            "home": repository.library.home,
+            "framework": repository.library.framework,
+            "commit": after,
+            "date": date,
+            "title": title,
+            "pairs": len(commit.pairs or repository.pairs()),
+            "gated": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        }
+    for side, base, head in zip(SIDES, (before, after), (after, before), strict=True):
+        if side in row or side not in settings.sides:
+            continue
+        kept = False
+        old = scratch.with_ours(base, pairs, table)
+        change = scratch.with_ours(head, pairs, table, parents=[old])
+        document, status, words, spent = _gated(repository, scratch, old, change, environment, settings)
+        written = settings.report / repository.name / "gates" / f"{after[:12]}_{side}.json"
+        write_atomically(written, json.dumps(document, indent=1) + "\n")
+        row[side] = {"status": status, "findings": findings(document), "words": words, **spent}
+        write_atomically(place, json.dumps(row, indent=1) + "\n")
+    return with_outcomes(row, commit), kept
 
 
-def judged(document: Mapping[str, Any], status: int | None, wanted: str) -> Row:
-    """What the gate made of a change: its outcome, and the finding that says it.
-
-    Args:
-        document: the gate's JSON document; {} if there is none.
-        status: its exit status; None if it was stopped.
-        wanted: the kind of finding that it must have, or "" if it must only pass.
-    """
-    findings = list(document.get("findings", []))
-    kinds = GRADIENT if wanted == "refuted" else (wanted,)
-    saying = [one for one in findings if one["kind"] in kinds]
-    against = [one for one in findings if one["kind"] in FAILURES]
-    if status not in (0, 1):
-        return {"outcome": UNMEASURED, "said": _sentence(one for one in findings if one["kind"] == "unmeasured")}
-    if wanted in FAILING:
-        return {"outcome": CAUGHT if saying and status == 1 else MISSED, "said": _sentence([*saying, *against])}
-    if status == 1:
-        return {"outcome": ALARM, "said": _sentence(against)}
-    return {"outcome": PASSED if saying or not wanted else MISSED, "said": _sentence(saying)}
-
-
-def _sentence(findings: Any) -> str:
-    """The first of some findings in one line; "" if there is none."""
-    for one in findings:
+def findings(document: Mapping[str, Any]) -> dict[str, str]:
+    """Kind of finding -> the first of this kind in one line, of the gate's JSON document."""
+    found: dict[str, str] = {}
+    for one in document.get("findings", []):
         figures = (
             f"{one['quantity']} {one['base']:,.0f} → {one['head']:,.0f}" if one["quantity"] and one["base"] else ""
         )
-        said = [words for words in (figures, " ".join(str(one["sentence"]).split())) if words]
-        return f"{one['kind']} {one['name']}: {'; '.join(said)}"[:300]
-    return ""
+        sentences = [words for words in (figures, " ".join(str(one["sentence"]).split())) if words]
+        found.setdefault(one["kind"], f"{one['name']}: {'; '.join(sentences)}"[:300])
+    return found
+
+
+def outcome(found: Mapping[str, str], status: int | None, wanted: str) -> tuple[str, str]:
+    """What the gate made of a change: the outcome, and the finding that says it.
+
+    Args:
+        found: kind of finding -> the first of this kind.
+        status: its exit status; None if it was stopped.
+        wanted: the kind of finding that it must have, or "" if it must only pass.
+    """
+
+    def first(kinds: Sequence[str]) -> str:
+        return next((f"{kind} {found[kind]}" for kind in kinds if kind in found), "")
+
+    saying = first(GRADIENT if wanted == "refuted" else (wanted,))
+    if status not in (0, 1):
+        return UNMEASURED, first(("unmeasured",))
+    if wanted in FAILING:
+        return CAUGHT if saying and status == 1 else MISSED, saying or first(FAILURES)
+    if status == 1:
+        return ALARM, first(FAILURES)
+    return PASSED if saying or not wanted else MISSED, saying
 
 
 def _gated(
@@ -183,16 +187,22 @@ def _table(repository: Repository, commit: Commit) -> dict[str, Any]:
     return {"pairs": named, "profiles": ["cpu"], **repository.table.settings}
 
 
-def _with_declared(row: Row, commit: Commit) -> Row:
-    """A row with the outcomes that are declared, which may change without another gate."""
-    return row | {"declared": list(commit.declared()), "because": commit.because}
+def with_outcomes(row: Row, commit: Commit) -> Row:
+    """A row with what is declared, and the outcomes of its gates, for which no gate has to run again."""
+    made = row | {"gives": commit.gives, "declared": list(commit.declared()), "because": commit.because}
+    for side, wanted in zip(SIDES, WANTED[commit.gives], strict=True):
+        if side in row:
+            one = row[side]
+            came, said = outcome(one["findings"], one["status"], wanted)
+            made[side] = one | {"outcome": came, "said": said or one["words"]}
+    return made
 
 
 def faults(row: Row) -> list[str]:
     """What is not as declared, a sentence each."""
     found = []
     for side, declared in zip(SIDES, row["declared"], strict=True):
-        if row[side]["outcome"] != declared:
+        if side in row and row[side]["outcome"] != declared:
             words = f"{row['repository']} {row['commit'][:10]}, {side}: {row[side]['outcome']}, declared {declared}"
             found.append(f"{words}: {row[side]['said'] or 'the gate says nothing'}")
     return found
@@ -227,7 +237,7 @@ def read(report: Path) -> list[Row]:
     for path in sorted(report.glob("*/*.json")):
         if not (row := _known(path)):
             raise UsageError(f"{path} is no row of version {SCHEMA}; gate the commit again")
-        rows.append(row)
+        rows += [row] if all(side in row for side in SIDES) else []  # a run was stopped after one direction
     return rows
 
 
@@ -235,7 +245,7 @@ def counts(rows: Sequence[Row]) -> dict[str, int]:
     """How many directions have each outcome, for each kind of commit: ``fixed backwards caught`` -> 20."""
     found: dict[str, int] = {}
     for row in rows:
-        for side in SIDES:
+        for side in [side for side in SIDES if side in row]:
             name = f"{row['gives']}, {side}: {row[side]['outcome']}"
             found[name] = found.get(name, 0) + 1
     return dict(sorted(found.items()))

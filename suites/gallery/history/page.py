@@ -10,7 +10,7 @@ import gradgate.suites.guide
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.gallery import metadata
 from gradgate.suites.gallery.history.commits import FOLDER, read
-from gradgate.suites.gallery.history.judge import SCHEMA, SIDES, Row, counts
+from gradgate.suites.gallery.history.judge import SCHEMA, SIDES, Row, counts, with_outcomes
 
 KEPT = Path(__file__).parent / "results.json"
 PAGE = Path(gradgate.suites.guide.__file__).parent / "adopted.md"
@@ -38,8 +38,7 @@ def keep(found: Sequence[Row], folder: Path = FOLDER) -> Path:
         for commit in read(name, folder).table.commit:
             for (repository, full), row in every.items():
                 if repository == name and full.startswith(commit.commit):
-                    own = {field: value for field, value in row.items() if field != "key"}
-                    rows.append(own | {"declared": list(commit.declared()), "because": commit.because})
+                    rows.append(with_outcomes({field: row[field] for field in row if field != "key"}, commit))
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
     write_atomically(KEPT, f'{{"schema": {SCHEMA}, "rows": [\n{lines}\n]}}\n')
     write_atomically(PAGE, text(rows))

@@ -30,6 +30,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--repository", type=Path, metavar="PATH", help="a clone of it; it is only read")
     made.add_argument("--commits", nargs="+", default=[], metavar="REV", help="only these commits of the table")
     made.add_argument("--shard", type=Shard.parse, metavar="I/N", help="only the I-th of N shares of the commits")
+    made.add_argument("--side", choices=judge.SIDES, help="gate in this direction only")
     made.add_argument("--jobs", type=int, default=2, help="worker processes (default 2)")
     made.add_argument("--timeout", type=float, default=60, metavar="S", help="limit of a call in seconds (default 60)")
     made.add_argument("--fresh", action="store_true", help="make the environment again, and gate everything again")
@@ -76,7 +77,8 @@ def _gate(repository: Repository, given: argparse.Namespace) -> int:
     if given.shard:
         chosen = given.shard.part(chosen, lambda one: one.commit, lambda one: 1.0)
     environment = made(repository.library, given.environments.resolve(), given.fresh)
-    settings = judge.Settings(given.report, given.jobs, given.timeout, given.fresh)
+    sides = (given.side,) if given.side else judge.SIDES
+    settings = judge.Settings(given.report, given.jobs, given.timeout, given.fresh, sides)
     rows, wrong = [], []
     with tempfile.TemporaryDirectory(prefix="gradgate-history-") as folder:
         scratch = Scratch(given.repository, Path(folder) / "clone")
@@ -95,7 +97,8 @@ def _gate(repository: Repository, given: argparse.Namespace) -> int:
 
 def words(row: judge.Row) -> str:
     """A row in one line."""
-    sides = [f"{side} {row[side]['outcome']} in {row[side]['seconds']:.0f} s" for side in judge.SIDES]
+    gated = [side for side in judge.SIDES if side in row]
+    sides = [f"{side} {row[side]['outcome']} in {row[side]['seconds']:.0f} s" for side in gated]
     return f"{row['repository']} {row['commit'][:10]} {row['gives']}: {', '.join(sides)}  {row['title'][:60]}"
 
 

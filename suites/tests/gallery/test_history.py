@@ -91,35 +91,31 @@ EDITS = {
 
 @pytest.fixture(scope="module", params=["torch", "jax"])
 def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Scratch, list[str]]:
-    """The framework, a repository, and its commits: broken, fixed, bytes rise, bytes fall, neutral."""
+    """The framework, a repository, and its commits: broken, fixed, bytes rise, neutral."""
     framework: str = request.param
     pytest.importorskip(framework)
     made = Scratch(tmp_path_factory.mktemp(framework) / "repository")
     right = {"torch": TORCH, "jax": JAX}[framework]
     edits = EDITS[framework]
-    broken = right.replace(*edits["broken"])
     wide = right.replace(*edits["bytes rise"]).replace(*edits["unpacked"])
     made.commit({"tiny.py": right, "pyproject.toml": '[project]\nname = "tiny"\n'})
-    texts = [broken, right, wide, right]
+    texts = [right.replace(*edits["broken"]), right, wide]
     found = [made.commit({"tiny.py": text}) for text in texts]
     return framework, made, [*found, made.commit({"README.md": "A tiny repository.\n"})]
 
 
-def declared(folder: Path, framework: str, table: str) -> list[str]:
+def declared(folder: Path, framework: str, gives: list[str], found: list[str], more: str = "") -> list[str]:
     """Write the declarations of the tiny repository; returns the arguments that name them."""
+    rows = zip(gives, found, strict=True)
+    table = "".join(f'[[commit]]\ncommit = "{commit}"\ngives = "{given}"\n' for given, commit in rows)
     folder.mkdir(exist_ok=True)
     (folder / "tiny.py").write_text(PAIRS.format(framework=framework))
-    (folder / "tiny.toml").write_text(f"settings = {{examples = 3}}\n{table}")
+    (folder / "tiny.toml").write_text(f"settings = {{examples = 1}}\n{table}{more}")
     return ["tiny", "--folder", str(folder), "--jobs", "1"]
 
 
-def of(gives: list[str], found: list[str]) -> str:
-    """A table of commits."""
-    rows = zip(gives, found, strict=True)
-    return "".join(f'[[commit]]\ncommit = "{commit}"\ngives = "{given}"\n' for given, commit in rows)
-
-
-RIGHT = ["broken", "fixed", "bytes rise", "bytes fall", "neutral"]
+RIGHT = ["broken", "fixed", "bytes rise", "neutral"]
+WRONG = ["fixed", "neutral", "bytes fall", "bytes rise"]
 
 
 def test_the_gate_says_what_each_commit_gives(
@@ -128,33 +124,39 @@ def test_the_gate_says_what_each_commit_gives(
     framework, made, found = tiny
     places = ["--repository", str(made.root), "--report", str(tmp_path / "r"), "--environments", str(tmp_path / "e")]
     before = made.git("status", "--porcelain") + made.git("for-each-ref") + made.git("worktree", "list")
-    asked = [*declared(tmp_path / "d", framework, of(RIGHT, found)), *places]
-    assert run.main(asked) == 0, capsys.readouterr().out
+    asked = [*declared(tmp_path / "d", framework, RIGHT, found), *places]
+    assert run.main([*asked, "--side", "forwards"]) == 0, capsys.readouterr().out
+    assert run.main([*asked, "--commits", *found[1:3]]) == 0, capsys.readouterr().out
     assert made.git("status", "--porcelain") + made.git("for-each-ref") + made.git("worktree", "list") == before
-    rows = {row["gives"]: row for row in judge.read(tmp_path / "r")}
-    assert [rows[name]["forwards"]["outcome"] for name in RIGHT] == ["caught", "passed", "caught", "passed", "passed"]
-    assert [rows[name]["backwards"]["outcome"] for name in RIGHT] == ["passed", "caught", "passed", "caught", "passed"]
-    assert "gradient_exact" in rows["fixed"]["backwards"]["said"]
-    assert "bytes" in rows["bytes rise"]["forwards"]["said"]
+    rows = [
+        judge.with_outcomes(row, commits.read("tiny", tmp_path / "d").table.commit[k])
+        for k, row in enumerate(sorted(json_rows(tmp_path / "r"), key=lambda row: found.index(row["commit"])))
+    ]
+    assert [row["forwards"]["outcome"] for row in rows] == ["caught", "passed", "caught", "passed"]
+    assert [row["backwards"]["outcome"] for row in rows[1:3]] == ["caught", "passed"]
+    assert "gradient_exact" in rows[0]["forwards"]["said"]
+    assert "gradient_exact" in rows[1]["backwards"]["said"]
+    assert "bytes" in rows[2]["forwards"]["said"]
 
     capsys.readouterr()
-    assert run.main(asked) == 0
-    assert capsys.readouterr().out.count("(kept)") == len(RIGHT)
-    shares = [run.main([*asked, "--shard", f"{share}/2"]) for share in (1, 2)]
+    shares = [run.main([*asked, "--side", "forwards", "--shard", f"{share}/2"]) for share in (1, 2)]
     assert shares == [0, 0]
     assert capsys.readouterr().out.count("(kept)") == len(RIGHT)
 
-    # the twin: every expectation is wrong, and each is told
-    wrong = ["fixed", "broken", "bytes fall", "neutral", "bytes rise"]
-    declared(tmp_path / "d", framework, of(wrong, found))
-    assert run.main(asked) == 1
+    # the twin: every expectation is wrong, and each is told without another gate
+    declared(tmp_path / "d", framework, WRONG, found)
+    assert run.main([*asked, "--side", "forwards"]) == 1
     told = capsys.readouterr().out
-    assert told.count("  ! tiny") >= len(wrong)
-    assert "false alarm, declared passed" in told
-    assert "missed, declared caught" in told
+    assert told.count("(kept)") == len(WRONG)
+    assert told.count("forwards: false alarm, declared passed") == 2
+    assert told.count("forwards: missed, declared caught") == 1
+    assert run.main([*asked, "--commits", found[1]]) == 1
+    assert "backwards: false alarm, declared passed" in capsys.readouterr().out
 
 
-FINDING = {"name": "f", "quantity": "", "base": None, "head": None, "sentence": "why"}
+def json_rows(report: Path) -> list[judge.Row]:
+    """The rows of a report, also those of one direction."""
+    return [json.loads(path.read_text()) for path in report.glob("*/*.json")]
 
 
 @pytest.mark.parametrize(
@@ -174,22 +176,30 @@ FINDING = {"name": "f", "quantity": "", "base": None, "head": None, "sentence": 
     ],
 )
 def test_outcomes(kinds: list[str], status: int | None, wanted: str, outcome: str) -> None:
-    document = {"findings": [FINDING | {"kind": kind} for kind in kinds]}
-    assert judge.judged(document, status, wanted)["outcome"] == outcome
+    assert judge.outcome(dict.fromkeys(kinds, "f: why"), status, wanted)[0] == outcome
+
+
+def test_the_first_finding_of_a_kind_is_told() -> None:
+    rise = {"kind": "rise", "name": "f", "quantity": "temp_bytes", "base": 1000.0, "head": 2000.0, "sentence": ""}
+    lie = {"kind": "refuted", "name": "f:g", "quantity": "", "base": None, "head": None, "sentence": "wrong\n gradient"}
+    found = judge.findings({"findings": [rise, rise | {"name": "later"}, lie]})
+    assert found == {"rise": "f: temp_bytes 1,000 → 2,000", "refuted": "f:g: wrong gradient"}
+    assert judge.outcome(found, 1, "rise") == ("caught", "rise f: temp_bytes 1,000 → 2,000")
+    assert judge.outcome(found, 1, "refuted") == ("caught", "refuted f:g: wrong gradient")
 
 
 def test_what_is_declared_wrongly_is_told(tmp_path: Path) -> None:
-    declared(tmp_path / "d", "torch", of(["mended"], ["abc"]))
-    with pytest.raises(UsageError, match="mended"):
-        commits.read("tiny", tmp_path / "d")
-    declared(tmp_path / "d", "torch", of(["fixed"], ["abc"]) + 'pairs = ["scale"]\n')
-    with pytest.raises(UsageError, match="scaled"):
-        commits.read("tiny", tmp_path / "d")
-    declared(tmp_path / "d", "torch", of(["fixed"], ["abc"]) + 'backwards = "missed"\n')
-    with pytest.raises(UsageError, match="say why"):
-        commits.read("tiny", tmp_path / "d")
+    place = tmp_path / "d"
+    for gives, more, told in [
+        ("mended", "", "mended"),
+        ("fixed", 'pairs = ["scale"]\n', "scaled"),
+        ("fixed", 'backwards = "missed"\n', "say why"),
+    ]:
+        declared(place, "torch", [gives], ["abc"], more)
+        with pytest.raises(UsageError, match=told):
+            commits.read("tiny", place)
     with pytest.raises(UsageError, match="tiny"):
-        commits.read("tyni", tmp_path / "d")
+        commits.read("tyni", place)
 
 
 def test_a_commit_that_the_clone_lacks_and_a_table_that_is_there_are_told(tmp_path: Path) -> None:
