@@ -3,7 +3,8 @@
 Each row shows, for one peer, the peak of a training step and its FLOPs (forward and backward) as shares of plain
 training, and then the same for `checkpointed` with the peer's peak as its budget. A peak is the largest number of bytes
 that the step makes and that are alive at once, without gradients of parameters. FLOPs are those of convolutions and
-products of matrices. Everything runs on CPUs in float32.
+products of matrices. ``--time`` gives processor time at the first peer's peak instead. Everything runs on CPUs in
+float32.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from sequences import in_turns
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
@@ -40,11 +42,13 @@ def main() -> None:
     parser.add_argument("--without-compile", action="store_true")
     parser.add_argument("--rows", nargs="+", default=[""], help="only peers whose name contains one of these words")
     parser.add_argument("--train", type=int, default=0, help="train for so many steps, in the place of the table")
+    parser.add_argument("--time", type=int, default=0, help="the time of so many rounds, in the place of the table")
     parser.add_argument("--kept", action="store_true", help="what plain autograd keeps, in the place of the table")
     args = parser.parse_args()
     for name in [args.model] if args.model else MODELS:
         lines = table(name, args.batch, not args.without_compile, args.rows)
         lines = trained(name, args.batch, args.train) if args.train else lines
+        lines = timed(name, args.batch, args.time) if args.time else lines
         for line in kept(name, args.batch) if args.kept else lines:
             print(line, flush=True)
 
@@ -153,6 +157,35 @@ def table(name: str, batch: int, compiled: bool, words: Sequence[str] = ("",)) -
             yield f"{who:44} did not run: {str(error).splitlines()[0][:90]}"
     for share in (0.4, 0.25):
         yield ours(f"checkpointed, {share:.0%} of the plain peak", int(share * plain.peak), plain, model, x, call)
+    yield ""
+
+
+def timed(name: str, batch: int, rounds: int) -> Iterator[str]:
+    """Processor time of a training step on one thread: the least of `rounds` runs, in which the methods take turns."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model, x, call, peers = MODELS[name](batch)
+    who, changed, run = next(peers(model))
+    peer = measured(changed, x, run)
+    steps = {"plain": (copy.deepcopy(model), call), who: (copy.deepcopy(changed), run)}
+    told = {"plain": measured(model, x, call), who: peer}
+    for compute in ("time", "flops"):
+        lean: Any = checkpointed(copy.deepcopy(model), None, budget=peer.peak, compute=compute)
+        steps[f"checkpointed, {compute}"] = lean, call
+        told[f"checkpointed, {compute}"] = measured(lean, x, call)
+
+    def step(own: Any, run: Callable[[Any, Any], Any]) -> None:
+        own.zero_grad()
+        run(own, x).backward()
+
+    for own, each in steps.values():
+        step(own, each)
+    seconds = in_turns({who: functools.partial(step, *each) for who, each in steps.items()}, rounds)
+    yield f"{name}, batch {batch}, PyTorch {torch.__version__}: plain {1000 * seconds['plain']:.1f} ms"
+    yield f"{'':44} {'peak':>6} {'FLOPs':>6} {'time':>6} {'of the peer':>12}"
+    for row, found in told.items():
+        shares = found.peak / told["plain"].peak, found.flops / told["plain"].flops, seconds[row] / seconds["plain"]
+        yield f"{row:44} {shares[0]:6.3f} {shares[1]:6.3f} {shares[2]:6.2f} {seconds[row] / seconds[who]:12.2f}"
     yield ""
 
 
@@ -315,6 +348,53 @@ def gpt2(batch: int) -> Any:
     return model, torch.randint(0, 512, (batch, 64)), run, peers
 
 
+class Double(nn.Module):
+    """Two convolutions, each with a batch norm."""
+
+    def __init__(self, given: int, made: int) -> None:
+        super().__init__()
+        pairs = ((given, made), (made, made))
+        layers = [(nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU()) for a, b in pairs]
+        self.net = nn.Sequential(*(layer for each in layers for layer in each))
+
+    def forward(self, x: Any) -> Any:
+        """The image with other channels."""
+        return self.net(x)
+
+
+class UNet(nn.Module):
+    """Halves an image three times, doubles it again, and concatenates images of one size."""
+
+    def __init__(self, width: int = 16, depth: int = 3) -> None:
+        super().__init__()
+        widths = [width * 2**level for level in range(depth + 1)]
+        self.down = nn.ModuleList(Double(a, b) for a, b in zip([3, *widths[:-2]], widths[:-1], strict=True))
+        self.middle, self.pool = Double(*widths[-2:]), nn.MaxPool2d(2)
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * a, a, 2, stride=2) for a in reversed(widths[:-1]))
+        self.join = nn.ModuleList(Double(2 * a, a) for a in reversed(widths[:-1]))
+        self.out = nn.Conv2d(width, 1, 1)
+
+    def forward(self, x: Any) -> Any:
+        """One channel of the same size."""
+        sides = []
+        for double in self.down:
+            sides.append(double(x))
+            x = self.pool(sides[-1])
+        x = self.middle(x)
+        for up, join in zip(self.up, self.join, strict=True):
+            x = join(torch.cat([up(x), sides.pop()], 1))
+        return self.out(x)
+
+
+def unet(batch: int) -> Any:
+    """A U-Net of width 16, on images of 32 pixels."""
+
+    def peers(model: Any) -> Iterator[tuple[str, Any, Any]]:
+        yield "torch.utils.checkpoint, every block", around(model, "Double"), square
+
+    return UNet(), torch.randn(batch, 3, 32, 32), square, peers
+
+
 def torchvision() -> Any:
     """The models of torchvision; if its compiled operators cannot be loaded, two are declared so that it imports."""
     try:
@@ -329,7 +409,7 @@ def torchvision() -> Any:
 
 KEPT: list[Any] = []
 MODELS: dict[str, Callable[[int], Any]] = {
-    "resnet50": resnet50, "densenet121": densenet121, "vit": vit, "gpt2": gpt2,
+    "resnet50": resnet50, "densenet121": densenet121, "vit": vit, "gpt2": gpt2, "unet": unet,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 The script computes the gradient with respect to θ_0 of the loss after T steps of SGD with momentum or, with
 ``--optimiser adam``, of Adam, for a residual network in float32. Bytes are the peak of all tensors that are made;
-FLOPs are counted. If a peer is not installed, its row says so. The script for JAX is ``meta_gradients_jax.py``.
+FLOPs are counted. ``--time`` gives processor time on one thread instead. If a peer is not installed, its row says so.
+The script for JAX is ``meta_gradients_jax.py``.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import gc
 import importlib
 import importlib.metadata
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+from sequences import in_turns
 
 from gradgate import UsageError
 from gradgate.hw_profiles.torch_tracker import HELD, Tracker
@@ -150,6 +152,7 @@ def main() -> None:
     parser.add_argument(
         "--eps-root", type=float, default=1e-8, help="what Adam adds under its root; higher's adds none"
     )
+    parser.add_argument("--time", type=int, default=0, help="the time of so many rounds, in the place of the table")
     args = parser.parse_args()
     case = Case(args)
     rows: dict[str, Callable[[], Any]] = {
@@ -167,6 +170,10 @@ def main() -> None:
         f"higher {version('higher')}": case.higher,
         f"betty {version('betty-ml')}": lambda: OTHER_WORK,
     }
+    if args.time:
+        own = (*(name for name in rows if not name.startswith(("torchopt", "higher", "betty"))),)
+        print("\n".join(timed({name: rows[name] for name in own}, args.time)))
+        return
     print(
         f"PyTorch {torch.__version__}, T = {args.steps}, {args.layers} layers of width {args.width}, batch "
         f"{args.batch}, float32, {args.optimiser}\n\n"
@@ -185,6 +192,18 @@ def main() -> None:
             f"| {away:.0e} |",
             flush=True,
         )
+
+
+def timed(rows: Mapping[str, Callable[[], Any]], rounds: int) -> Iterator[str]:
+    """Processor time, as a ratio to plain reverse mode: the least of `rounds` runs, in which the rows take turns."""
+    torch.set_num_threads(1)
+    for run in rows.values():
+        run()
+    work = {name: torch_flops(run) for name, run in rows.items()}
+    seconds = in_turns(rows, rounds)
+    yield "| | ms | of plain | FLOPs of plain |\n|---|--:|--:|--:|"
+    for name, each in seconds.items():
+        yield f"| {name} | {1000 * each:.0f} | {each / seconds[PLAIN]:.2f} | {work[name] / work[PLAIN]:.2f} |"
 
 
 def outcome(case: Case, run: Callable[[], Any]) -> Any:

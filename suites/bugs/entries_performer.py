@@ -9,6 +9,7 @@ from gradgate.suites.bugs.entries import entry_bugs
 _bug = functools.partial(entry_bugs, "performer:linear_attention", "linear_attention")
 _favor = functools.partial(entry_bugs, "performer:linear_attention", "favor")
 _carried = functools.partial(entry_bugs, "performer:linear_attention", "carried")
+_grouped = functools.partial(entry_bugs, "performer:linear_attention", "grouped")
 _layer = functools.partial(entry_bugs, "performer:linear_attention_module", "carried_layer_of")
 
 MUTANTS = (
@@ -30,7 +31,7 @@ MUTANTS = (
         "sums_not_run_again",
         "every chunk's backward pass starts from a zero state",
         "gradient_exact",
-        torch=("state = state + summed(*_held(given, k[span], v[span], projection))\n", "pass\n"),
+        torch=("state = state + summed(*_held(given, cut(span), k[span], v[span], projection))\n", "pass\n"),
         jax=("return state + summed(key, value), state", "return state, state"),
     ),
     *_bug(
@@ -57,7 +58,7 @@ MUTANTS = (
         "only the next chunk's part of the state's cotangent arrives",
         "gradient_exact",
         torch=("before = after + summed(prepared[0], here)", "before = summed(prepared[0], here)"),
-        jax=("before = after + _batch(summed)", "before = _batch(summed)"),
+        jax=("before = after + sums(", "before = sums("),
     ),
     *_bug(
         "zero_over_zero",
@@ -70,7 +71,10 @@ MUTANTS = (
         "features_as_values",
         "the derivative of the feature map of keys is forgotten",
         "gradient_exact",
-        torch=("_prepared(given, q, k, v, None), *own)", "_prepared(given, q, k.detach(), v, None), *own)"),
+        torch=(
+            "_prepared(given, there, q, k, v, None), *own)",
+            "_prepared(given, there, q, k.detach(), v, None), *own)",
+        ),
         jax=(
             "made = (mapped(jnp, given.feature_map, x, projection) for x in (q, k))",
             "made = (mapped(jnp, given.feature_map, x, projection) for x in (q, jax.lax.stop_gradient(k)))",
@@ -102,7 +106,7 @@ MUTANTS = (
         "the projection gets no gradient",
         "gradient_exact",
         torch=("return *joined, total,", "return *joined, None if total is None else 0 * total,"),
-        jax=("reverse=True)\n    return", "reverse=True)\n    total = jax.tree.map(jnp.zeros_like, total)\n    return"),
+        jax=("return *of_own, None, total,", "return *of_own, None, jax.tree.map(jnp.zeros_like, total),"),
     ),
     *_carried(
         "last_state_has_no_cotangent",
@@ -112,14 +116,14 @@ MUTANTS = (
             "(g, of_D, after) = operands, outputs, cotangents\n",
             "(g, of_D, after) = operands, outputs, cotangents\n    after = 0 * after\n",
         ),
-        jax=("    carry = of_after, jax.tree.map", "    carry = 0 * of_after, jax.tree.map"),
+        jax=("carry = _spread(given, of_after),", "carry = _spread(given, 0 * of_after),"),
     ),
     *_carried(
         "first_state_has_no_gradient",
         "the initial state gets no gradient",
         "gradient_exact",
-        torch=("None if start is None else after\n", "None if start is None else 0 * after\n"),
-        jax=("None if start is None else of_start\n", "None if start is None else 0 * of_start\n"),
+        torch=("None if start is None else _over_heads(", "None if start is None else 0 * _over_heads("),
+        jax=("None if start is None else _over_heads(", "None if start is None else 0 * _over_heads("),
     ),
     *_carried(
         "first_normaliser_forgotten",
@@ -140,12 +144,12 @@ MUTANTS = (
         "the backward pass adds up again from a zero state",
         "gradient_exact",
         torch=(
-            "    state, befores = _zeros(given, q, v, projection) if start is None else start, []\n",
-            "    state, befores = _zeros(given, q, v, projection), []\n",
+            "    state, befores = _zeros(given, k, v, projection) if start is None else start, []\n",
+            "    state, befores = _zeros(given, k, v, projection), []\n",
         ),
         jax=(
-            "    first = _zeros(given, q, v, projection) if start is None else start\n",
-            "    first = _zeros(given, q, v, projection)\n",
+            "    first = _zeros(given, k, v, projection) if start is None else start\n",
+            "    first = _zeros(given, k, v, projection)\n",
         ),
     ),
     *_carried(
@@ -154,12 +158,50 @@ MUTANTS = (
         "outputs",
         jax=("v if there is None else v * (jnp.arange(len(v)) < there)[:, None]", "v"),
     ),
+    *_grouped(
+        "padding_in_the_sums",
+        "padding is in the sums of weights, and not in those of values",
+        "gradient_exact",
+        torch=(
+            "ones = torch.nn.functional.pad(v, (0, 1), value=1.0) if given.normalise else v\n",
+            "v, there = _present(v, there), None\n"
+            "    ones = torch.nn.functional.pad(v, (0, 1), value=1.0) if given.normalise else v\n",
+        ),
+        jax=(
+            "return *made, _present(v, masked)",
+            "return *made, v * _present(jnp.ones_like(v), masked).at[:, -1].set(1)",
+        ),
+    ),
+    *_grouped(
+        "padding_takes_gradients",
+        "the cotangent of padding's output reaches the tokens before it",
+        "gradient_exact",
+        torch=("        here = _present(here, there)\n", ""),
+        jax=("            g = _present(g, there if given.group == 1 else there[:, None])\n", "            pass\n"),
+    ),
+    *_grouped(
+        "first_head_alone",
+        "keys get the gradient of the first of the heads that share them",
+        "gradient_exact",
+        torch=("else x.sum(axis, keepdim=True)", "else x.narrow(axis, 0, 1)"),
+        jax=("else x.sum(1)", "else x[:, 0]"),
+    ),
+    *_grouped(
+        "state_counted_for_each_head",
+        "the cotangent of the returned state arrives once for each head that shares it",
+        "gradient_exact",
+        torch=("torch.cat([after, after.new_zeros(more)], -3)", "torch.cat([after] * given.group, -3)"),
+        jax=(
+            "return jnp.pad(after[:, None], ((0, 0), (0, given.group - 1), (0, 0), (0, 0)))",
+            "return jnp.repeat(after[:, None], given.group, 1)",
+        ),
+    ),
     *_layer(
         "state_not_read",
         "the module starts from zeros, whatever state it is given",
         "outputs",
-        torch=('!= "identity", state=state, return_state=True', '!= "identity", state=None, return_state=True'),
-        jax=("[...], state=state, return_state=True", "[...], state=None, return_state=True"),
+        torch=("None, :], state=state, return_state=True", "None, :], state=None, return_state=True"),
+        jax=("None, :], state=state, return_state=True", "None, :], state=None, return_state=True"),
     ),
     *_layer(
         "state_of_before",

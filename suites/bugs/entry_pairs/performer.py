@@ -246,7 +246,7 @@ def _grouped(backend: str) -> Pair:
             "v": normal("B G L V"),
             "real": integers("B L", below=3),
         },
-        dims={"B": (2, 1), "G": (2, 1), "R": (3, 1), "L": (7, 1, 66, 0), "D": (3, 1), "V": (2, 5)},
+        dims={"B": (2, 1), "G": (2, 1), "R": (3, 2), "L": (7, 1, 66, 0), "D": (3, 1), "V": (2, 5)},
         options={"feature_map": MAPS, "chunk": (4, 1, 64)},
         composes=("vmap", "second_order", *(("jit",) if backend == "jax" else ())),
         claims=(

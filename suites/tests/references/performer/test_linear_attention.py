@@ -36,13 +36,15 @@ def test_a_pair_is_upheld(name: str, framework: str) -> None:
 
 
 @pytest.mark.parametrize("framework", THERE)
-@pytest.mark.parametrize("feature_map", ["elu", lambda x: x * x + 0.5])
-def test_padding_counts_as_if_it_were_not_there_whatever_its_numbers_are(feature_map: Any, framework: str) -> None:
+@pytest.mark.parametrize(("feature_map", "heads"), [("elu", 4), ("elu", 2), (lambda x: x * x + 0.5, 4)])
+def test_padding_counts_as_if_it_were_not_there_whatever_its_numbers_are(
+    feature_map: Any, heads: int, framework: str
+) -> None:
     import numpy as np
 
     xp = importlib.import_module("jax.numpy" if framework == "jax" else "torch")
     rng = np.random.default_rng(0)
-    q = rng.standard_normal((4, 9, 3)).astype(np.float32)
+    q = rng.standard_normal((heads, 9, 3)).astype(np.float32)
     k, v = rng.standard_normal((2, 2, 9, 3)).astype(np.float32)
     real = np.array([False, True, True, False, False, True, True, False, True])
     spoilt = [np.where(real[:, None], x, np.nan).astype(np.float32) for x in (q, k, v)]
