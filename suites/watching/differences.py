@@ -4,7 +4,8 @@ The central difference D(h) = (φ(x + he) − φ(x − he)) / 2h of a smooth φ 
 Richardson extrapolations removes one power after the other, for smaller and smaller h, until rounding takes over. The
 estimate that disagrees least with its neighbours in the table is kept, and the disagreement says how sharp it is. That
 is an estimate and no proof. So a gradient is refuted only if it is farther away than `SURE` times that, and farther
-than `LEAST`; and nothing is said unless the differences are sharper than `SHARP`.
+than `LEAST`; and nothing is said unless the differences are sharper than `SHARP`. Where the slopes from the two sides
+differ, as that of a ReLU at 0, the function has no derivative, and a gradient that differs from D is not refuted.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ has steps, or noise."""
 SURE = 20.0
 LEAST = 1e-5
 """Relative differences below this are none: a solver that stops early has such errors, and its rule none."""
+BENT = 0.75
+"""How much of the distance between the slopes from two sides is left at half of the step, at least, where they differ;
+of a smooth function, half is left."""
 SHARP = 1e-4
 """Relative disagreement of the estimates above which nothing is said."""
 
@@ -75,6 +79,13 @@ def extrapolated(value: Callable[[float], float], widest: float) -> tuple[float,
     return best, error if apart <= SMOOTH * max(abs(best), abs(wide)) else apart
 
 
+def bend(value: Callable[[float], float], widest: float) -> float:
+    """How far the slopes of a function at 0 from the two sides are apart; 0 if a smaller step brings them together."""
+    middle, steps = value(0.0), [widest / SHRINK**level for level in (LEVELS - 2, LEVELS - 1)]
+    wide, narrow = (abs(value(step) - 2 * middle + value(-step)) / step for step in steps)
+    return narrow if narrow > BENT * wide else 0.0
+
+
 def judged(pair: replay.SeenPair, spec: Any) -> Differences:
     """The gradient of a pair compared with differences of its forward pass.
 
@@ -83,14 +94,19 @@ def judged(pair: replay.SeenPair, spec: Any) -> Differences:
         spec: the problem.
     """
     found = [_along(pair, dataclasses.replace(spec, seed=spec.seed + k, dtype="float64"), k) for k in range(DIRECTIONS)]
-    away, sharp = max(found, key=lambda one: one[0] - SURE * one[1])
+    away, sharp, _ = max(found, key=lambda one: one[0] - SURE * one[1])
     if not np.isfinite([away, sharp]).all() or max(one[1] for one in found) > SHARP:
         return Differences(None, away, sharp)
-    return Differences(away <= max(LEAST, SURE * sharp), away, sharp)
+    agrees = away <= max(LEAST, SURE * sharp)
+    bent = max(one[2] for one in found) > max(LEAST, SURE * sharp)
+    return Differences(None if bent and not agrees else agrees, away, sharp)
 
 
-def _along(pair: replay.SeenPair, spec: Any, number: int) -> tuple[float, float]:
-    """How far the gradient is from the differences along one direction, and how sharp these are; both relative."""
+def _along(pair: replay.SeenPair, spec: Any, number: int) -> tuple[float, float, float]:
+    """How far the gradient is from the differences along one direction, how sharp these are, and their `bend`.
+
+    All three are relative to the gradient.
+    """
     rng = np.random.default_rng([spec.seed, number])
     problem = spec.build(pair.where)
     with precision(pair.where, "float64"):
@@ -103,9 +119,10 @@ def _along(pair: replay.SeenPair, spec: Any, number: int) -> tuple[float, float]
             return _inner(pair, problem, moved)
 
         slope, error = extrapolated(value, WIDEST)
+        bent = bend(value, WIDEST)
     told = sum(float((own[path] * along[path]).sum()) for path in own)
     size = max(abs(slope), sum(float(np.abs(own[path] * along[path]).sum()) for path in own), np.finfo(float).tiny)
-    return abs(told - slope) / size, max(error / size, float(np.finfo(float).eps))
+    return abs(told - slope) / size, max(error / size, float(np.finfo(float).eps)), bent / size
 
 
 def _inner(pair: replay.SeenPair, problem: Any, params: Mapping[str, Any]) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gradgate.suites.watching.differences import SHARP, extrapolated
+from gradgate.suites.watching.differences import SHARP, bend, extrapolated
 
 RULES = """
 import torch
@@ -33,6 +33,17 @@ class Wrong(Sine):
         return dy * (ctx.saved_tensors[0].cos() + 0.001)
 
 
+class Relu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.from_numpy(__import__("numpy").maximum(x.detach().numpy(), 0))
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * (ctx.saved_tensors[0] > 0)
+
+
 class Step(Sine):
     @staticmethod
     def forward(ctx, x):
@@ -46,6 +57,7 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     for rule in (rules.Sine, rules.Wrong, rules.Step):
         rule.apply(torch.randn(3, requires_grad=True)).sum().backward()
+    rules.Relu.apply((torch.arange(40.0) % 3).requires_grad_()).sum().backward()
 """
 
 
@@ -55,6 +67,12 @@ def test_the_estimate_of_the_error_holds_and_is_small(function: Callable[[float]
     found, error = extrapolated(function, 0.05)
     assert abs(found - right) <= 20 * error + 1e-14
     assert error < 1e-9 * right
+
+
+def test_only_a_function_without_a_derivative_is_bent() -> None:
+    assert bend(lambda x: max(3 * x, x), 0.05) == pytest.approx(2)
+    for smooth in (math.exp, math.sin, lambda x: x, lambda x: x**4):
+        assert bend(smooth, 0.05) == 0
 
 
 def test_noise_makes_the_estimate_coarse() -> None:
@@ -70,7 +88,7 @@ def test_rules_of_numpy_are_judged_by_differences(
     ran = gradgate("watch", "--jobs", 1, "--json", "rules.json", "rules.py")
     rules = {one["name"].partition(":")[2]: one for one in json.loads((tmp_path / "rules.json").read_text())["rules"]}
     assert {name: one["state"] for name, one in rules.items()} == {
-        "Sine": "by differences", "Wrong": "refuted", "Step": "refuted",
+        "Sine": "by differences", "Wrong": "refuted", "Step": "refuted", "Relu": "not judged",
     }, ran.out  # fmt: skip
     assert "sharp to" in rules["Sine"]["reason"]
     assert "its forward pass is flat" in rules["Step"]["likeness"]
