@@ -378,7 +378,7 @@ def naming_a_cast(case: Case, dtype: str) -> Iterator[None]:
             with balls.digits(60):
                 found = evaluated(case, 60)
                 plain = truth.result(case.spec, case.subject.declared.framework, *claimed, 60, False).narrowed
-        except (balls.Unknown, balls.Undecided, Refuted, Fault):
+        except (balls.Unknown, balls.Undecided, Inapplicable, Refuted, Fault):
             raise wrong from None
         unit = UNIT_ROUNDOFF[dtype]
         fewer = {name: line for name, line in found.narrowed.items() if UNIT_ROUNDOFF.get(name, 1.0) > unit}

@@ -71,7 +71,8 @@ def pure(case: Case) -> None:
         if before.get(name) != after.get(name):
             if after.get(name) == DELETED:
                 raise Refuted(f"the call deleted its input {name}; {DONATES}", name)
-            raise Refuted(f"the call changed its {_called(problem, name)}", name)
+            leaf = "" if isinstance(problem, PairProblem) else name  # of a pair, the reason has its name
+            raise Refuted(f"the call changed its {_called(problem, name)}", leaf)
     for name, state in _random_state().items():
         if name in randomness and state != randomness[name]:
             raise Refuted(f"the call moved or reseeded the global random state of {name}")

@@ -113,17 +113,18 @@ def _more_telling(
     """Where the smallest problem refutes by little, judge a few others and keep the one with the largest error."""
 
     def error(failure: tuple[Exception, Case]) -> float:
-        return getattr(failure[0], "error", None) or 0.0
+        return float(getattr(failure[0], "error", None) or 0.0)
 
-    smallest = best = search.failure
+    smallest = search.failure
     if smallest is None or not 0 < error(smallest) < SLIGHT or getattr(smallest[1].spec, "unseen", False):
         return
+    best = smallest
     drawn = strategies.cells(registry.family(declared.family), declared, claim.where, run.seed)
     for spec, picked in _spread(drawn[1 : len(drawn) // 2 + 1], FURTHER):
         search.failure = smallest
         with contextlib.suppress(Rejected, Refuted, Fault, Inapplicable):
             put(spec, picked | dict(claim.settings.get("options", {})))
-        best = max(best, search.failure, key=error)
+        best = max(best, search.failure or smallest, key=error)
     search.failure = best if error(best) >= CLEARER * error(smallest) else smallest
 
 

@@ -78,7 +78,8 @@ def _check_parameters(called: str, role: str, function: Callable[..., Any]) -> N
     Raises:
         UsageError: it is one.
     """
-    module, names = captured.owner(function), []
+    module = captured.owner(function)
+    names: list[str] = []
     if "torch" in sys.modules and isinstance(module, sys.modules["torch"].nn.Module):
         names = [name for name, leaf in module.named_parameters() if leaf.requires_grad]
     elif "flax" in sys.modules or "equinox" in sys.modules:
