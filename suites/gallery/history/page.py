@@ -23,8 +23,8 @@ NAME --repository PATH` gates the commits of a clone again. [Adopt it in your li
 
 *Caught* means that the gate fails with the finding that it should have, and *passed* that it passes and says what it
 should: "fixed by this change", or that bytes fall. *Missed* means that it says less, and a *false alarm* is a failure
-that it should not have. Seconds are processor seconds of a gate with one worker. Backwards, it finds what it measured
-forwards in its cache.
+that it should not have. Seconds are processor seconds of a gate with one worker, when the machine was busy with other
+work. If both directions ran together, the second one found in the cache what the first had measured.
 """
 
 
@@ -77,7 +77,7 @@ def _totals(rows: Sequence[Row]) -> list[str]:
 
 
 def _line(row: Row) -> str:
-    title = "".join(f"\\{letter}" if letter in "|[]<>*_`" else letter for letter in row["title"])[:80]
+    title = "".join(f"\\{letter}" if letter in "|[]<>*_`" else letter for letter in row["title"].strip())[:80]
     cells = [f"[`{row['commit'][:8]}`]({row['home']}/commit/{row['commit']})", title, row["gives"]]
     for side in SIDES:
         cells += [row[side]["outcome"], f"{row[side]['cpu_seconds']:.0f}"]
