@@ -14,6 +14,9 @@ from typing import Any
 
 from gradgate.references.errors import UsageError, unknown
 
+PLUGIN = "gradgate_plugin_"
+"""How the name of a module begins that was loaded from a file; a number that differs from folder to folder ends it."""
+
 
 def load(target: str) -> Any:
     """The object that a target names. Imports and so runs the module that it is in.
@@ -88,7 +91,7 @@ def _at(path: Path) -> ModuleType:
 
 @functools.cache
 def _file(path: Path) -> ModuleType:
-    return _executed(f"gradgate_plugin_{path.stem}_{abs(hash(path.resolve())):x}", path)
+    return _executed(f"{PLUGIN}{path.stem}_{abs(hash(path.resolve())):x}", path)
 
 
 @functools.cache

@@ -31,6 +31,8 @@ from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.settings import Settings
 
 BENCHMARKS = "asv_bench/benchmarks"
+REFUTED_BEFORE = "the base was refuted as well: this change did not cause it"
+UNJUDGED_BEFORE = "it could not be judged on the base either"
 Verdicts = dict[tuple[str, str], Verdict]
 """(name of a claim, profile) -> the verdict on it."""
 
@@ -324,9 +326,9 @@ def _gradients(verdicts: Verdicts, was: Verdicts, renamed: Mapping[str, str]) ->
         words, task, base = explain(verdict), verdict.task, old.get(key)
         called = task.name if task.check not in laws.CHECKS else f"{task.name}@{task.profile}"
         beside = {
-            "failure": "the base was refuted as well: this change did not cause it",
+            "failure": REFUTED_BEFORE,
             "upheld": "upheld on the base",
-            "error": "it could not be judged on the base either",
+            "error": UNJUDGED_BEFORE,
             "unexpected": "",
         }.get(base.outcome if base else "", "")
         reason = words.reason or words.outcome

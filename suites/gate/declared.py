@@ -11,6 +11,7 @@ from typing import Any
 
 from gradgate.references import registry
 from gradgate.references.contract import Method
+from gradgate.references.loading import PLUGIN
 
 LISTS = {
     "dims": "sizes of {}",
@@ -118,10 +119,13 @@ def _approximation(declared: Any) -> dict[str, Any]:
 
 
 def _named(function: Any) -> str:
-    """A function by its name, or by its module and name."""
+    """A function by its name, or by its module and name. Of a file, the name is the same in both trees."""
     if function is None or isinstance(function, str):
         return function or "none"
-    return f"{getattr(function, '__module__', '')}:{getattr(function, '__qualname__', type(function).__qualname__)}"
+    module = str(getattr(function, "__module__", ""))
+    if module.startswith(PLUGIN):
+        module = module.removeprefix(PLUGIN).rpartition("_")[0] + ".py"
+    return f"{module}:{getattr(function, '__qualname__', type(function).__qualname__)}"
 
 
 def _labels(values: Any) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 
 import gradgate.suites.settings
 from gradgate.references.errors import UsageError
+from gradgate.suites.commands.gate import REFUTED_BEFORE, UNJUDGED_BEFORE
 from gradgate.suites.console.files import write_atomically
 from gradgate.suites.gallery.environment import Environment, last_words, run
 from gradgate.suites.gallery.history.commits import (
@@ -33,6 +34,8 @@ from gradgate.suites.gate.compare import FAILURES
 
 SCHEMA = 1
 SIDES = ("forwards", "backwards")
+BEFORE = "refuted before"
+"""The kind of finding on a claim that did not hold before the change either. The gate fails, and has caught nothing."""
 GRADIENT = ("refuted", "failed", "unexpected")
 """Findings that say that a gradient is wrong, or that the function raises."""
 ROOMS = (
@@ -118,14 +121,20 @@ def row_of(
 
 
 def findings(document: Mapping[str, Any]) -> dict[str, str]:
-    """Kind of finding -> the first of this kind in one line, of the gate's JSON document."""
+    """Kind of finding -> the first of this kind in one line, of the gate's JSON document.
+
+    A claim that the change did not break, because it did not hold before, has the kind `BEFORE`.
+    """
     found: dict[str, str] = {}
     for one in document.get("findings", []):
+        before = one["kind"] in GRADIENT and any(
+            words in one["sentence"] for words in (REFUTED_BEFORE, UNJUDGED_BEFORE)
+        )
         figures = (
             f"{one['quantity']} {one['base']:,.0f} → {one['head']:,.0f}" if one["quantity"] and one["base"] else ""
         )
         sentences = [words for words in (figures, " ".join(str(one["sentence"]).split())) if words]
-        found.setdefault(one["kind"], f"{one['name']}: {'; '.join(sentences)}"[:300])
+        found.setdefault(BEFORE if before else one["kind"], f"{one['name']}: {'; '.join(sentences)}"[:300])
     return found
 
 
@@ -145,9 +154,9 @@ def outcome(found: Mapping[str, str], status: int | None, wanted: str) -> tuple[
     if status not in (0, 1):
         return UNMEASURED, first(("unmeasured",))
     if wanted in FAILING:
-        return CAUGHT if saying and status == 1 else MISSED, saying or first(FAILURES)
+        return CAUGHT if saying and status == 1 else MISSED, saying or first((*FAILURES, BEFORE))
     if status == 1:
-        return ALARM, first(FAILURES)
+        return ALARM, first((*FAILURES, BEFORE))
     return PASSED if saying or not wanted else MISSED, saying
 
 

@@ -23,7 +23,8 @@ NAME --repository PATH` gates the commits of a clone again. [Adopt it in your li
 
 *Caught* means that the gate fails with the finding that it should have, and *passed* that it passes and says what it
 should: "fixed by this change", or that bytes fall. *Missed* means that it says less, and a *false alarm* is a failure
-that it should not have. Seconds are those of the gate, on one core of a machine that others used as well.
+that it should not have. Seconds are processor seconds of a gate with one worker, when the machine was busy with other
+work. If both directions ran together, the second one found in the cache what the first had measured.
 """
 
 
@@ -61,7 +62,7 @@ def text(rows: Sequence[Row]) -> str:
         f"{len(rows)} commits of {len(names)} repositories, gated {days}.\n",
     ]
     parts.append("\n".join(["| commits, direction | outcome | gates |", "|---|---|---:|", *_totals(rows)]) + "\n")
-    heads = ["commit", "message", "gives", "forwards", "s", "backwards", "s"]
+    heads = ["commit", "message", "gives", "forwards", "CPU s", "backwards", "CPU s"]
     for name in names:
         own = [row for row in rows if row["repository"] == name]
         lines = [f"## {name}\n", f"| {' | '.join(heads)} |", "|---|---|---|---|---:|---|---:|"]
@@ -76,8 +77,8 @@ def _totals(rows: Sequence[Row]) -> list[str]:
 
 
 def _line(row: Row) -> str:
-    title = "".join(f"\\{letter}" if letter in "|[]<>*_`" else letter for letter in row["title"])[:80]
+    title = "".join(f"\\{letter}" if letter in "|[]<>*_`" else letter for letter in row["title"].strip())[:80]
     cells = [f"[`{row['commit'][:8]}`]({row['home']}/commit/{row['commit']})", title, row["gives"]]
     for side in SIDES:
-        cells += [row[side]["outcome"], f"{row[side]['seconds']:.0f}"]
+        cells += [row[side]["outcome"], f"{row[side]['cpu_seconds']:.0f}"]
     return f"| {' | '.join(cells)} |"

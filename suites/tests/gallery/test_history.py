@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gradgate.references.errors import UsageError
+from gradgate.suites.commands.gate import REFUTED_BEFORE, UNJUDGED_BEFORE
 from gradgate.suites.gallery.history import commits, judge, page, run, scratch
 from gradgate.suites.tests.scratch import Scratch
 
@@ -38,6 +39,7 @@ class Scaled(torch.autograd.Function):
         return 2 * y
 
     @staticmethod
+    @torch.autograd.function.once_differentiable
     def backward(ctx, upstream):
         (y,) = ctx.saved_tensors
         return 2 * y * upstream
@@ -166,6 +168,8 @@ def json_rows(report: Path) -> list[judge.Row]:
         (["rise"], 1, "refuted", "missed"),
         ([], 0, "refuted", "missed"),
         (["rise", "refuted"], 1, "rise", "caught"),
+        (["refuted before"], 1, "refuted", "missed"),
+        (["refuted before"], 1, "", "false alarm"),
         (["fixed"], 0, "fixed", "passed"),
         ([], 0, "fixed", "missed"),
         (["fixed", "rise"], 1, "fixed", "false alarm"),
@@ -184,6 +188,9 @@ def test_the_first_finding_of_a_kind_is_told() -> None:
     lie = {"kind": "refuted", "name": "f:g", "quantity": "", "base": None, "head": None, "sentence": "wrong\n gradient"}
     found = judge.findings({"findings": [rise, rise | {"name": "later"}, lie]})
     assert found == {"rise": "f: temp_bytes 1,000 → 2,000", "refuted": "f:g: wrong gradient"}
+    for words in (REFUTED_BEFORE, UNJUDGED_BEFORE):
+        found_before = judge.findings({"findings": [lie | {"sentence": f"wrong gradient\n{words}"}]})
+        assert list(found_before) == [judge.BEFORE]
     assert judge.outcome(found, 1, "rise") == ("caught", "rise f: temp_bytes 1,000 → 2,000")
     assert judge.outcome(found, 1, "refuted") == ("caught", "refuted f:g: wrong gradient")
 

@@ -14,6 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gradgate import Pair, normal, order, within
+from gradgate.references.loading import load
 from gradgate.suites.commands import gate
 from gradgate.suites.console.plain import one_line
 from gradgate.suites.gate.allow import Entry
@@ -306,6 +307,17 @@ def test_another_reference_is_shown_whichever_way_it_is_declared() -> None:
         changed = of_pair(Pair("ops:square", **{**WHOLE, "reference": reference}))
         assert [fact for fact, _ in otherwise(kept, changed)] == ["reference"]
         assert changed["reference"] == of_pair(Pair("ops:square", **{**WHOLE, "reference": reference}))["reference"]
+
+
+def test_a_reference_in_a_file_of_pairs_has_one_name_in_both_trees(tmp_path: Path) -> None:
+    names = []
+    for tree, function in (("base", "plain"), ("head", "plain"), ("head", "other")):
+        place = tmp_path / tree / "my_pairs.py"
+        place.parent.mkdir(exist_ok=True)
+        place.write_text("def plain(x):\n    return x\n\n\ndef other(x):\n    return x\n")
+        found = load(f"{place}:{function}")
+        names.append(of_pair(Pair("ops:square", **{**WHOLE, "reference": found}))["reference"])
+    assert names == ["my_pairs.py:plain", "my_pairs.py:plain", "my_pairs.py:other"]
 
 
 def reached(both: int, every: int) -> dict[str, dict[str, Any]]:
