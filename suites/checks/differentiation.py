@@ -108,8 +108,8 @@ def forward_mode(case: Case) -> None:
             exact = forward.pushed(problem, lambda given: pair.outputs("reference", given, given.params), vector)
     known = oracle.Reference(0.0, exact, farthest(runs, runs[0]))
     check_outputs(got, exact)
-    given = {path: to_numpy(leaf) for path, leaf in got.items()}
-    case.judge_derived(given, known, _pushed(case, "function"), case.problem(), vector, "in forward mode: ")
+    found = {path: to_numpy(leaf) for path, leaf in got.items()}
+    case.judge_derived(found, known, _pushed(case, "function"), case.problem(), vector, "in forward mode: ")
     if "second_order" not in case.subject.declared.composes:
         try:
             curvature = measured(case, case.problem(), vector)

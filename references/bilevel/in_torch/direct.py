@@ -112,13 +112,13 @@ def jvp(function: Callable[..., Any], primals: tuple[Tree, ...], tangents: tuple
     if not _ON.get() or _transforms():
         found: tuple[Tree, Tree] = torch.func.jvp(function, primals, tangents)
         return found
-    both = zip(_leaves(primals), _leaves(tangents), strict=True)
+    moving = list(zip(_leaves(primals), _leaves(tangents), strict=True))
     token = _ON.set(False)
     try:
         with forward_ad.dual_level():
-            given = function(*_like(primals, [forward_ad.make_dual(leaf, slope) for leaf, slope in both]))
-            pairs = [forward_ad.unpack_dual(y) for y in _leaves(given)]
+            answer = function(*_like(primals, [forward_ad.make_dual(leaf, slope) for leaf, slope in moving]))
+            pairs = [forward_ad.unpack_dual(y) for y in _leaves(answer)]
             values, slopes = [p.primal for p in pairs], [_or_zeros(p.tangent, p.primal) for p in pairs]
-            return _like(given, values), _like(given, slopes)
+            return _like(answer, values), _like(answer, slopes)
     finally:
         _ON.reset(token)

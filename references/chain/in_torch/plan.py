@@ -100,7 +100,7 @@ def stage_of(
     sides = {n: env[n] for n in part.sides}
     names = dict.fromkeys(call.module for call in part.calls if call.module is not None)
     modules = {id(m): m for name in names for m in around.within(name)}
-    read = [p for m in modules.values() for p in m._parameters.values() if p is not None]
+    read: list[torch.Tensor] = [p for m in modules.values() for p in m._parameters.values() if p is not None]
     for name in (name for call in part.calls for name in call.owners):
         modules.setdefault(id(around.modules[name]), around.modules[name])
     read += [around.state[name] for call in part.calls for name in call.states()]

@@ -182,7 +182,7 @@ def _own_generators(modules: Sequence[torch.nn.Module]) -> Iterator[Generator]:
     """The generators that are attributes of a module, once for each attribute."""
     for module in modules:
         for value in vars(module).values():
-            keep = _generator_of(type(value))
+            keep = _generator_of(value.__class__)
             if keep is not None:
                 yield keep(value)
 

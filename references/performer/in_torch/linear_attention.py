@@ -323,7 +323,8 @@ class _Attend(torch.autograd.Function):
             state = _zeros(given, times[1], times[2], projection) if start is None else start
             for span in _spans(given, q.shape[-2]):
                 there = cut(span)
-                out, state = run(state, *_prepared(given, there, *(x[span] for x in times), projection))
+                q_there, k_there, v_there = (x[span] for x in times)
+                out, state = run(state, *_prepared(given, there, q_there, k_there, v_there, projection))
                 out = _present(out, there)
                 N, D = out[..., :width], out[..., width:]
                 ys.append((N / _safe(D) if given.normalise else N).to(v.dtype))

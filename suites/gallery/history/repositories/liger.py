@@ -10,6 +10,8 @@
 # ///
 """Liger-Kernel: cross entropy and rotary positions against plain PyTorch."""
 
+from typing import Any
+
 import torch
 from torch.nn import functional
 
@@ -51,7 +53,7 @@ def plain_rope(q, k, angles):
 RETAINED = "with retain_graph, a second backward pass reads what the first one has overwritten, without an error"
 UNSEEN = "its backward pass writes where autograd cannot see it, so its second derivative is wrong"
 LAYOUTS = "logits that are not contiguous are copied, and requires_grad is then read from the copy"
-HOW = {"dtypes": ("float32",), "devices": ("interpreter",), "framework": "torch"}
+HOW: dict[str, Any] = {"dtypes": ("float32",), "devices": ("interpreter",), "framework": "torch"}
 INPUTS = {"logits": normal("T V"), "labels": integers("T", below="V")}
 SIZES = {"T": (3, 1), "V": (5, 2)}
 ce = gradgate.Pair(

@@ -10,6 +10,8 @@
 # ///
 """torchdiffeq: the time of an event against its formula, and steps of a fixed size against a loop."""
 
+from typing import Any
+
 import torch
 import torchdiffeq
 from torch import nn
@@ -66,7 +68,7 @@ def plain_solved(y, w, method="euler"):
     return y
 
 
-HOW = {
+HOW: dict[str, Any] = {
     "expected": {
         "not_finite": "the solver makes its steps smaller until it raises",
         "autograd": "the gradient of an event's time counts as a constant, so its second derivative is wrong",
