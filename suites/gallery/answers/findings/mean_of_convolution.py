@@ -13,8 +13,8 @@ def right(weight):
 
 
 weight.requires_grad_()
-own = x.mean((2, 3)) @ weight.mean((2, 3))  # wrong by a factor of 9 / 4, but small beside the tolerance of a test
-grads = [torch.autograd.grad(out, weight, cotangent)[0] for out in (own, right(weight))]
+product = x.mean((2, 3)) @ weight.mean((2, 3))  # wrong by a factor of 9 / 4, but small beside the tolerance of a test
+grads = [torch.autograd.grad(out, weight, cotangent)[0] for out in (product, right(weight))]
 slope = (grads[0] * grads[1]).sum() / grads[1].square().sum()
-print("error:", (own - right(weight)).abs().max().item(), "slope, which should be 1:", slope.item())
+print("error:", (product - right(weight)).abs().max().item(), "slope, which should be 1:", slope.item())
 sys.exit(torch.allclose(grads[0], grads[1], rtol=0.1))
