@@ -46,7 +46,17 @@ EVALUATOR = (
     *(f"hw_profiles/{name}.py" for name in ("__init__", "calls")),
     *(
         f"references/{name}.py"
-        for name in ("__init__", "backends", "contract", "errors", "law_kinds", "plugged", "torch_ranks", "trial")
+        for name in (
+            "__init__",
+            "backends",
+            "claim",
+            "contract",
+            "errors",
+            "law_kinds",
+            "plugged",
+            "torch_ranks",
+            "trial",
+        )
     ),
 )
 """What evaluates a candidate in sixty digits: it has no task in it. These are paths in gradgate's folder."""

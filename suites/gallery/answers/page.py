@@ -1,4 +1,4 @@
-"""The rows of the audit: kept in ``results.json``, and shown on the guide's page ``answers.md``."""
+"""The rows of the audit: kept in a file for each benchmark, and shown on the guide's page ``answers.md``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import gradgate.suites.guide
-from gradgate.suites.gallery.answers.source import OWN, Answer
+from gradgate.suites.gallery.answers.source import KERNEL, OWN, Answer
 
 HERE = Path(__file__).parent
-KEPT = HERE / "results.json"
+KEPT = {name: HERE / f"{name.lower()}.json" for name in ("TritonBench", "KernelBench")}
 PAGE = Path(gradgate.suites.guide.__file__).parent / "answers.md"
 SCHEMA = 1
 RIGHT, FORWARD, BACKWARD = "right", "wrong outputs", "wrong gradient"
@@ -90,10 +90,13 @@ def document(
         "answers": sum(len(one.places) for one in strangers),
         "texts": len(strangers),
         "of_other_operators": sum(one.operator not in {row["operator"] for row in rows.values()} for one in strangers),
+        "in_cuda": sum(bool(KERNEL.search(one.text)) for one in strangers),
         "judged": sum(OWN not in row["places"] for row in rows.values()),
     }
     listed = sorted(rows.values(), key=lambda one: (one["operator"], OWN not in one["places"], one["digest"]))
-    head = {"schema": SCHEMA, "commit": commit, "sample": sample, "seed": seed, "counts": counts}
+    benchmark = "KernelBench" if any(one.task for one in every) else "TritonBench"
+    head = {"schema": SCHEMA, "benchmark": benchmark, "commit": commit, "sample": sample, "seed": seed}
+    head["counts"] = counts
     return {**head, "rows": listed}
 
 
@@ -101,14 +104,14 @@ def keep(found: Mapping[str, Any]) -> Path:
     """Write the document and the page; returns the page's path."""
     lines = ",\n".join(json.dumps(one) for one in found["rows"])
     head = json.dumps({key: value for key, value in found.items() if key != "rows"})
-    KEPT.write_text(f'{head[:-1]}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
-    PAGE.write_text(text(stored()), encoding="utf-8")
+    KEPT[found["benchmark"]].write_text(f'{head[:-1]}, "rows": [\n{lines}\n]}}\n', encoding="utf-8")
+    PAGE.write_text(text(stored("TritonBench"), stored("KernelBench")), encoding="utf-8")
     return PAGE
 
 
-def stored() -> dict[str, Any]:
-    """The document of the last run."""
-    found: dict[str, Any] = json.loads(KEPT.read_text(encoding="utf-8"))
+def stored(benchmark: str) -> dict[str, Any]:
+    """The document of the last run over a benchmark's answers."""
+    found: dict[str, Any] = json.loads(KEPT[benchmark].read_text(encoding="utf-8"))
     return found
 
 
@@ -135,6 +138,32 @@ KINDS = """*Right* means upheld on every claim. The other columns name the first
 input that is changed, or an access outside of the arrays; *does not run*: it raises, takes too long, is no Python, or
 lacks the function that the benchmark calls. Many of these were written for older releases of Triton, or from a prompt
 that does not name the function.
+"""
+KERNELBENCH = """## KernelBench
+
+KernelBench asks for a forward pass alone. [CUDA-L1](https://github.com/deepreinforce-ai/CUDA-L1) publishes what one
+program answered to its 250 problems, for each of five GPUs. The command is the same, with a clone of that repository.
+The class of the problem is the reference, and its batch has four members. The gradients of inputs and parameters are
+judged, too.
+
+Of the commit {commit}, {answers} answers declare a backward pass: {texts} distinct texts, {in_cuda} of them with
+kernels in CUDA C++, which a CPU cannot run. {judged} of the others were judged. {run} of them run here, and {right} of
+these are right.
+
+{kinds}
+
+## What else was looked for
+
+GPU MODE publishes 42 problems (`gpu-mode/reference-kernels`). One of them, of a cross entropy, asks for a backward
+pass. No answer to it is there or in `gpu-mode/kernelbot-data`. A search for its function names found four texts of one
+author, in a repository without a name. They have three formulas, and all are right here, in float32 and in bfloat16,
+without `torch.compile`, which they call.
+
+Of other repositories with answers to KernelBench, these were read: `anneouyang/KernelBenchLeaderboard` (5 of 413 files
+declare a backward pass), `technoabsurdist/KernelBench` (10 of 719), `yenhao-huang/KernelBench` (4 of 2,031),
+`hzeng2000/KernelBench` (0 of 817) and `yoenoo/eh_kernelbench` (0 of 33). All 19 are in CUDA C++, which a CPU cannot
+run. So are the backward kernels of `SakanaAI/robust-kbench`, which has eight tasks with a backward pass.
+`AMD-AGI/GEAK-eval` has TritonBench's own operators once more, and no answers.
 """
 
 
@@ -204,6 +233,18 @@ FINDINGS = (
         "is no gradient.",
         ("325498797a39", "76769bd76edc", "2f75c21bd342", "94d2e1286291"),
     ),
+    Finding(
+        "mean_of_convolution.py",
+        "The mean of a transposed convolution is computed from the mean of its input and of its weights, without the "
+        "factor between their numbers and without the borders; the bias hides it.",
+        ("f4e716c6dbdf", "1fd24c89a957"),
+    ),
+    Finding(
+        "constant_output.py",
+        "A softmax over one number is always 1. A constant is returned, without a gradient; for batches of another "
+        "size, the gradient is that of what stands before the softmax, where 0 is right.",
+        ("250dfec4e96d",),
+    ),
 )
 COLUMNS = (RIGHT, FORWARD, BACKWARD, "other faults", "does not run")
 
@@ -214,7 +255,7 @@ def column(kind: str) -> str:
     return kind if kind in COLUMNS else "does not run" if kind in errors else "other faults"
 
 
-def text(found: Mapping[str, Any]) -> str:
+def text(found: Mapping[str, Any], kernelbench: Mapping[str, Any]) -> str:
     """The page."""
     counts, rows = found["counts"], [one for one in found["rows"] if OWN not in one["places"]]
     own = {one["operator"]: one["kind"] for one in found["rows"] if OWN in one["places"]}
@@ -236,18 +277,32 @@ def text(found: Mapping[str, Any]) -> str:
         lines.append(f"| `{operator}` | {own.get(operator, 'not judged')} | {kinds.total()} | {cells} |")
     cells = " | ".join(f"**{outcomes[name]}**" for name in COLUMNS)
     lines.append(f"| **all** | | **{outcomes.total()}** | {cells} |")
-    every = Counter(one["kind"] for one in rows)
-    kinds_said = [f"- {name}: {count}" for name, count in every.most_common()]
     parts = [
         HEAD + "\n".join(judged),
         KINDS.rstrip(),
         "\n".join(lines),
         "## Kinds",
-        "\n".join(kinds_said),
+        _kinds(rows),
+        _of_kernelbench(kernelbench),
         "## Findings",
-        _findings(found["rows"]),
+        _findings([*found["rows"], *kernelbench["rows"]]),
     ]
     return "\n\n".join(parts).rstrip() + "\n"
+
+
+def _kinds(rows: Sequence[Mapping[str, Any]]) -> str:
+    return "\n".join(f"- {name}: {count}" for name, count in Counter(one["kind"] for one in rows).most_common())
+
+
+def _of_kernelbench(found: Mapping[str, Any]) -> str:
+    counts, outcomes = found["counts"], Counter(column(one["kind"]) for one in found["rows"])
+    return KERNELBENCH.rstrip().format(
+        commit=found["commit"][:12],
+        **counts,
+        run=outcomes.total() - outcomes["does not run"],
+        right=outcomes[RIGHT],
+        kinds=_kinds(found["rows"]),
+    )
 
 
 def _findings(rows: Sequence[Mapping[str, Any]]) -> str:

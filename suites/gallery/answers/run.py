@@ -1,8 +1,8 @@
-"""Judge answers of TritonBench: ``python -m gradgate.suites.gallery.answers.run CLONE``.
+"""Judge answers of TritonBench and KernelBench: ``python -m gradgate.suites.gallery.answers.run CLONE``.
 
-CLONE is a clone of https://github.com/thunlp/TritonBench. Every answer with a ``def backward`` is read; those whose
-operator has a task are judged behind a wall, in Triton's interpreter. Rows are added to ``report/answers.jsonl``, and
-what is there is not judged again.
+CLONE is a clone of https://github.com/thunlp/TritonBench, or of https://github.com/deepreinforce-ai/CUDA-L1, which has
+answers to KernelBench. Every answer with a ``def backward`` is read; those whose operator has a task are judged behind
+a wall, in Triton's interpreter. Rows are added to ``report/answers.jsonl``, and what is there is not judged again.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import random
 import re
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="courts at once (default 2)")
     parser.add_argument("--timeout", type=float, default=20.0, help="limit for one call of an answer (default 20 s)")
     parser.add_argument("--shard", type=Shard.parse, default=Shard(), metavar="I/N", help="only the I-th of N shares")
-    parser.add_argument("--keep", action="store_true", help="write the rows to results.json here, and the guide's page")
+    parser.add_argument("--keep", action="store_true", help="write the rows to a file here, and the guide's page")
     parser.add_argument("--report", type=Path, default=Path("report/answers.jsonl"), help="where rows are added")
     chosen = parser.parse_args(arguments)
     every = source.answers(chosen.clone)
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             file.write(json.dumps(row) + "\n")
             file.flush()
             print(f"{row['operator']:28} {row['digest']} {row['kind']:28} {row['reason'][:100]}", flush=True)
+    known = {one.digest: known[one.digest] for one in every if one.digest in known}
     found = page.document(every, known, source.commit(chosen.clone), chosen.sample, chosen.seed)
     print(json.dumps(found["counts"]))
     if chosen.keep:
@@ -63,8 +65,8 @@ def _sampled(every: Sequence[Answer], most: int | None, seed: int) -> list[Answe
     from gradgate.suites.gallery.answers.tasks import CALLS
 
     found: list[Answer] = []
-    for operator in sorted(CALLS):
-        listed = [one for one in every if one.operator == operator]
+    for operator in sorted({*CALLS, *(one.operator for one in every if one.task)}):
+        listed = [one for one in every if one.operator == operator and (one.task or operator in CALLS)]
         own = [one for one in listed if source.OWN in one.places]
         rest = sorted((one for one in listed if one not in own), key=lambda one: one.digest)
         random.Random(f"{seed} {operator}").shuffle(rest)
@@ -76,12 +78,18 @@ def _judged(answers: Sequence[Answer], settings: Settings, jobs: int) -> Iterato
     from gradgate.suites.gallery.answers import tasks
 
     cases = []
-    for one in answers:
-        text = FUTURE.sub("", CUDA.sub('"cpu"', one.text))
-        whole = tasks.BEFORE + text + tasks.CALLS[one.operator]
-        cases.append(Case(f"{tasks.__name__}:{one.operator}", whole, one.digest, "judged_candidate"))
-    for i, answer in judge_cases(cases, settings, jobs):
-        yield page.row(answers[i], answer)
+    with tempfile.TemporaryDirectory() as folder:
+        for one in answers:
+            text = tasks.BEFORE + FUTURE.sub("", CUDA.sub('"cpu"', one.text))
+            if one.task:
+                path = Path(folder, f"{one.operator}.py")
+                path.write_text(one.task, encoding="utf-8")
+                cases.append(Case(f"{path}:Model", text, one.digest))
+            else:
+                task = f"{tasks.__name__}:{one.operator}"
+                cases.append(Case(task, text + tasks.CALLS[one.operator], one.digest, "judged_candidate"))
+        for i, answer in judge_cases(cases, settings, jobs):
+            yield page.row(answers[i], answer)
 
 
 if __name__ == "__main__":

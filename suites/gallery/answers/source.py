@@ -1,4 +1,7 @@
-"""The answers in a clone of https://github.com/thunlp/TritonBench, and the benchmark's own operators."""
+"""The answers in a clone of https://github.com/thunlp/TritonBench, and the benchmark's own operators.
+
+And the answers to KernelBench in a clone of https://github.com/deepreinforce-ai/CUDA-L1, with their tasks.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,11 @@ RULE = "#" * 100
 """Ends an operator's code in the benchmark's files; a test follows."""
 OWN = "benchmark"
 """The place of the benchmark's own operators."""
+OPTIMIZED = "optimized_cuda_code"
+"""CUDA-L1's folder of answers: a file for each GPU, a line for each problem."""
+BATCH = re.compile(r"^batch_size = \d+", re.MULTILINE)
+KERNEL = re.compile(r"load_inline|cpp_extension|__global__")
+"""What an answer with a kernel in CUDA C++ has; a CPU could run at most what such an answer does in place of it."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +34,13 @@ class Answer:
         operator: the benchmark's file that it answers, without ``.py``; "" in its other half, TritonBench-T.
         text: the code.
         places: ``file:line`` of every answer with this text; `OWN` for the benchmark's own.
+        task: the module of its problem of KernelBench; "" if the task is in `tasks`, or the answer is not for a CPU.
     """
 
     operator: str
     text: str
     places: tuple[str, ...]
+    task: str = ""
 
     @property
     def digest(self) -> str:
@@ -42,8 +52,10 @@ def answers(clone: Path) -> list[Answer]:
     """Every text with a ``def backward``, each once, the benchmark's own first.
 
     Raises:
-        OSError: this is no clone of the benchmark.
+        OSError: this is a clone of neither repository.
     """
+    if (clone / OPTIMIZED).is_dir():
+        return _of_kernelbench(clone)
     own = {path.stem: path.read_text(encoding="utf-8").partition(RULE)[0] for path in (clone / OPERATORS).glob("*.py")}
     if not own:
         raise OSError(f"there are no operators in {clone / OPERATORS}")
@@ -56,6 +68,22 @@ def answers(clone: Path) -> list[Answer]:
             place = f"{path.parent.name}/{path.name}:{number}"
             places.setdefault((operator, code(row["predict"])), []).append(place)
     return [Answer(name, text, tuple(at)) for (name, text), at in places.items() if "def backward" in text]
+
+
+def _of_kernelbench(clone: Path) -> list[Answer]:
+    """As `answers`, of CUDA-L1. A batch has four members, there and in its problem: a CPU has the truth in seconds."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for path in sorted((clone / OPTIMIZED).glob("*.json")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            row = json.loads(line)
+            problem = f"level{row['level_id']}_{row['task_id']}"
+            key = problem, *(BATCH.sub("batch_size = 4", row[name] or "") for name in ("custom_code", "ref_code"))
+            found.setdefault(key, []).append(f"{path.name}:{number}")
+    return [
+        Answer(name, text, tuple(at), "" if KERNEL.search(text) else task)
+        for (name, text, task), at in found.items()
+        if "def backward" in text
+    ]
 
 
 def code(text: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,6 +116,19 @@ def test_sixty_digits_behind_the_wall_see_what_floats_do_not(court: Court) -> No
     assert off["verdict"] == "upheld", off["reason"]
     assert off["sixty_digits"]["state"] == "differs"
     assert off["sixty_digits"]["reason"].startswith("x[")
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_what_the_evaluator_imports_is_behind_every_wall(framework: str) -> None:
+    """Without bubblewrap everything can be read, so only this test sees there that a file is missing."""
+    pytest.importorskip(framework)
+    listing = (
+        f"import sys, gradgate.suites.exact.on_{framework}\nprint(*(m for m in sys.modules if m[:9] == 'gradgate.'))"
+    )
+    ran = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, check=True)
+    files = {name.removeprefix("gradgate.").replace(".", "/") for name in ran.stdout.split()}
+    places = {name.removesuffix(".py").removesuffix("/__init__") for name in wall.EVALUATOR}
+    assert {name for name in files if not name.startswith("suites/exact")} - {"_lazy"} <= places
 
 
 @pytest.mark.parametrize("court", ["torch", "jax"], indirect=True)
