@@ -110,8 +110,8 @@ def jvp(function: Callable[..., Any], primals: tuple[Tree, ...], tangents: tuple
     Autograd records the tangents of what it records, and would keep them. A level of `torch.func` does not see them.
     """
     if not _ON.get() or _transforms():
-        found: tuple[Tree, Tree] = torch.func.jvp(function, primals, tangents)
-        return found
+        found = torch.func.jvp(function, primals, tangents)
+        return found[0], found[1]
     moving = list(zip(_leaves(primals), _leaves(tangents), strict=True))
     token = _ON.set(False)
     try:
