@@ -77,8 +77,8 @@ def _of_kernelbench(clone: Path) -> list[Answer]:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             row = json.loads(line)
             problem = f"level{row['level_id']}_{row['task_id']}"
-            key = problem, *(BATCH.sub("batch_size = 4", row[name] or "") for name in ("custom_code", "ref_code"))
-            found.setdefault(key, []).append(f"{path.name}:{number}")
+            code, task = (BATCH.sub("batch_size = 4", row[name] or "") for name in ("custom_code", "ref_code"))
+            found.setdefault((problem, code, task), []).append(f"{path.name}:{number}")
     return [
         Answer(name, text, tuple(at), "" if KERNEL.search(text) else task)
         for (name, text, task), at in found.items()
