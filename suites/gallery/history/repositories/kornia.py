@@ -65,7 +65,10 @@ def distance(image):
 
 def plain_distance(image):
     """The reference for `distance`."""
-    near, far = torch.exp(torch.tensor(-1 / 0.35, dtype=image.dtype)), torch.exp(torch.tensor(-(2**0.5) / 0.35))
+    near, far = (
+        torch.exp(torch.tensor(-1 / 0.35, dtype=image.dtype)),
+        torch.exp(torch.tensor(-(2**0.5) / 0.35, dtype=image.dtype)),
+    )
     kernel = torch.stack([far.to(near), near, far.to(near), near, torch.ones_like(near)])[[0, 1, 2, 3, 4, 3, 2, 1, 0]]
     total = torch.zeros_like(image)
     for step in range(max(image.shape[2:])):
