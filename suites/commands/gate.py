@@ -6,6 +6,7 @@ import argparse
 import datetime
 import errno
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -87,6 +88,8 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
         Unmeasurable: a side cannot be measured at all.
     """
     start = time.monotonic()
+    if shutil.which(chosen.base_python) is None:
+        raise UsageError(f"cannot run {chosen.base_python}: there is no such program")
     repository = Repository.around(folder)
     repository.need_whole_history()
     head = repository.commit("HEAD")
