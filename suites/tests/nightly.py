@@ -28,6 +28,8 @@ from gradgate.suites.console.files import write_atomically
 TABLE = Path(__file__).with_name("nightly.toml")
 SHARE = 12.0
 """Processor seconds that a push spends on one test function of the table."""
+EVERY_TIME = ("readme", "test_layouts.py", "test_ways.py")
+"""Parts of names of test functions that a push runs whatever they cost: most tests of the last two skip themselves."""
 
 
 def read(path: Path = TABLE) -> dict[str, float]:
@@ -108,8 +110,9 @@ def measured(reports: Iterable[Path]) -> dict[str, float]:
         for case in ElementTree.parse(report).getroot().iter("testcase"):
             place = str(case.get("classname")).partition("suites.tests.")[2].replace(".", "/")
             taken[function_of(f"{place}.py::{case.get('name')}")].append(float(case.get("time", 0)))
-    expensive = {name: sum(each) / len(each) for name, each in taken.items() if sum(each) > SHARE}
-    return {name: float(f"{seconds:.2g}") for name, seconds in sorted(expensive.items())}
+    means = {name: sum(each) / len(each) for name, each in taken.items() if sum(each) > SHARE}
+    expensive = {name: mean for name, mean in means.items() if not any(part in name for part in EVERY_TIME)}
+    return {name: float(f"{mean:.2g}") for name, mean in sorted(expensive.items())}
 
 
 def write(seconds: Mapping[str, float], path: Path = TABLE) -> None:

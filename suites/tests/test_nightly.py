@@ -67,6 +67,7 @@ REPORT = """<testsuites><testsuite>
 <testcase classname="suites.tests.a.test_a" name="test_dear[x::y/z.py]" time="10.0"/>
 <testcase classname="suites.tests.a.test_a" name="test_dear[2]@group" time="12.0"/>
 <testcase classname="suites.tests.a.test_a" name="test_cheap" time="1.0"/>
+<testcase classname="suites.tests.a.test_a" name="test_the_readme_s_workflow" time="50.0"/>
 </testsuite></testsuites>"""
 
 
