@@ -407,7 +407,8 @@ def _compiled(
 
     def plain(problem: Any, params: Tree, vector: Tree) -> Any:
         value, pull = vjp(scalar(problem, vector), params)
-        return value, pull(problem.xp.ones_like(value))[0]
+        grads = pull(problem.xp.ones_like(value))[0]
+        return (value.detach() if backend == "torch" else value), grads
 
     def samples(problem: Any, signs: Tree, vector: Tree) -> Any:
         """The runs, each with its own jittered parameters and factor c."""
