@@ -108,16 +108,27 @@ class Runner:
     def run(self, script: str, *words: object, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a script of the benchmark folder."""
         return subprocess.run(
-            self._command(script, *words), cwd=self.root, env=self._environment(more), capture_output=True, text=True,
-            timeout=240, check=False,
-        )  # fmt: skip
+            self._command(script, *words),
+            cwd=self.root,
+            env=self._environment(more),
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
 
     def cancel(self, name: str, commits: str, hangs: str) -> None:
         """Measure commits, of which one hangs, and kill everything once another one has its points."""
         command = self._command("bench.py", "--profiles", name, "--commits", commits)
         environment = self._environment({"HANGS": hangs})
-        ran = subprocess.Popen(command, cwd=self.root, env=environment, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.DEVNULL, start_new_session=True)  # fmt: skip
+        ran = subprocess.Popen(
+            command,
+            cwd=self.root,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
             end = time.monotonic() + 240
             while not list((self.results / name).glob("*-overlay*.json")):
