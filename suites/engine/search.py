@@ -110,7 +110,10 @@ def _more_telling(
     claim: Claim,
     run: Run,
 ) -> None:
-    """Where the smallest problem refutes by little, judge a few others and keep the one with the largest error."""
+    """Where the smallest problem refutes by little, judge a few others and keep the one with the largest error.
+
+    The others are of the same regime: what was wrong at values that were seen is shown there.
+    """
 
     def error(failure: tuple[Exception, Case]) -> float:
         return float(getattr(failure[0], "error", None) or 0.0)
@@ -120,7 +123,8 @@ def _more_telling(
         return
     best = smallest
     drawn = strategies.cells(registry.family(declared.family), declared, claim.where, run.seed)
-    for spec, picked in _spread(drawn[1 : len(drawn) // 2 + 1], FURTHER):
+    alike = [one for one in drawn[1 : len(drawn) // 2 + 1] if one[0].regime == smallest[1].spec.regime]
+    for spec, picked in _spread(alike, FURTHER):
         search.failure = smallest
         with contextlib.suppress(Rejected, Refuted, Fault, Inapplicable):
             put(spec, picked | dict(claim.settings.get("options", {})))
