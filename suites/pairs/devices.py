@@ -11,8 +11,6 @@ from typing import Any
 from gradgate.references import registry
 from gradgate.references.contract import UsageError, unknown
 from gradgate.suites.judging.subject import Inapplicable
-from gradgate.suites.measuring import launches
-from gradgate.suites.pairs import triton_interpreter
 from gradgate.suites.pairs.device_names import DEVICES, ENVIRONMENT, INTERPRETER, VARIABLE
 
 
@@ -67,7 +65,7 @@ def elsewhere(function: Any) -> str:
         function: a pair, or any other method.
     """
     device = device_of(getattr(function, "devices", ()))
-    return device if device and triton_interpreter.interpreting() != (device == INTERPRETER) else ""
+    return device if device and _interpreting() != (device == INTERPRETER) else ""
 
 
 @contextlib.contextmanager
@@ -78,13 +76,13 @@ def running(devices: Sequence[str]) -> Iterator[str]:
         Inapplicable: this machine has none of the devices; the message says why. Elsewhere: another process must run
             the function.
     """
-    if not devices or launches.skipped():
+    if not devices or _skipped():
         yield ""
         return
     device = device_of(devices)
     if not device:
         raise Inapplicable("; ".join(missing(name) for name in devices))
-    if triton_interpreter.interpreting() != (device == INTERPRETER):
+    if _interpreting() != (device == INTERPRETER):
         raise Elsewhere(device)
     yield device
 
@@ -101,6 +99,8 @@ def loaded(given: Any, devices: Sequence[str]) -> Any:
     """
     why = missing(INTERPRETER) if devices else ""
     if devices and not why:
+        from gradgate.suites.pairs import triton_interpreter
+
         triton_interpreter.prepare()
     if not isinstance(given, str):
         return given
@@ -110,6 +110,19 @@ def loaded(given: Any, devices: Sequence[str]) -> Any:
         if not why:
             raise
         return functools.partial(_absent, why)
+
+
+def _interpreting() -> bool:
+    """Whether this process interprets Triton's kernels. Only pairs that declare devices need the interpreter."""
+    from gradgate.suites.pairs import triton_interpreter
+
+    return triton_interpreter.interpreting()
+
+
+def _skipped() -> bool:
+    from gradgate.suites.measuring import launches
+
+    return launches.skipped()
 
 
 def _absent(why: str, *_: Any, **__: Any) -> Any:
