@@ -9,10 +9,19 @@ from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case
 from gradgate.suites.judging.subject import Fault, Refuted
 from gradgate.suites.judging.tolerance import KAPPA, compare, compare_value
+from gradgate.suites.pairs.pair import Pair
 
 
 def tree(case: Case) -> None:
-    """`Subject.call` checks the form of every answer; here in float64 and float32."""
+    """`Subject.call` checks the form of every answer; here in float64 and float32.
+
+    A pair judges the gradients of its inputs alone, so nothing else that requires a gradient may be used.
+    """
+    pair = case.subject.function
+    if isinstance(pair, Pair) and pair.where == "torch":
+        from gradgate.suites.pairs.given_torch import check_captured
+
+        check_captured(pair, case.problem("float32" if "float32" in case.subject.declared.dtypes else "float64"))
     for dtype in ("float64", "float32"):
         if dtype in case.subject.declared.dtypes:
             case.subject.call(case.problem(dtype), case.options)

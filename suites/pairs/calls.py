@@ -79,10 +79,11 @@ def _unlike(pair: Pair) -> Mapping[str, Any]:
 
 
 def _check_parameters(called: str, role: str, function: Callable[..., Any]) -> None:
-    """Check that what is called is no module with parameters: a pair judges the gradients of its inputs alone.
+    """Check that what is called has no parameters of its own: a pair judges the gradients of its inputs alone.
 
     Raises:
-        UsageError: it is one.
+        UsageError: it is a module with parameters or, in JAX, refers to one. In PyTorch the check `tree` sees
+            that in autograd's graph.
     """
     module = captured.owner(function)
     names: list[str] = []
@@ -93,11 +94,24 @@ def _check_parameters(called: str, role: str, function: Callable[..., Any]) -> N
 
         names = list(getattr(module_of(role, function), "leaves", ()))
     if names:
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         raise UsageError(
-            f"{called}: the {role} is a module with parameters, {', '.join(names[:NAMED])}{more}, whose gradients "
+            f"{called}: the {role} is a module with parameters, {_some(names)}, whose gradients "
             "would not be judged: declare a gradgate.module_pair"
         )
+    if "flax" in sys.modules or "equinox" in sys.modules:
+        from gradgate.suites.pairs.given_jax import modules_within
+
+        names = modules_within(function)
+    if names:
+        raise UsageError(
+            f"{called}: the {role} uses {_some(names)}, whose gradients would not be judged: make them inputs, "
+            "or declare a gradgate.module_pair; if they are data, use their arrays"
+        )
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
 
 
 def _check_regime(pair: Pair, regime: str, shape: Any) -> None:
