@@ -365,7 +365,7 @@ def _one_way(place: Place, decision: Decision) -> bool:
 
 
 def _sides(place: Place, decision: Decision) -> dict[str, Any]:
-    """Which sides a decision took, the smallest |left − right| of each, None if it never did, and whether it took both."""
+    """Which sides a decision took, with the smallest |left − right| of each, or None, and whether it went both ways."""
     nearest = {side: finite(apart) for side, apart in decision.nearest.items()}
     return {
         "at": place[1],
