@@ -199,7 +199,9 @@ def test_what_differs_in_each_run_is_read_by_a_program_that_asks_for_it(
     assert name in difference(project, record, {})
 
 
-def test_importing_tqdm_as_pytorch_does_reads_no_variable_of_others(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_importing_tqdm_as_pytorch_does_reads_no_variable_of_others(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("tqdm")
     monkeypatch.setenv("MY_FLAG", "1")
     write("mine.py", "import tqdm\n")(project, monkeypatch)
