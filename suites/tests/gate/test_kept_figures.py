@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ from gradgate.hw_profiles.cache import Cache
 from gradgate.references.errors import UsageError
 from gradgate.suites.gate import side as sides
 from gradgate.suites.gate.overlay import Overlay
+from gradgate.suites.gate.process import SideProcess, Unmeasurable
 from gradgate.suites.gate.side import Server, Side
 from gradgate.suites.imports import strings_of
 from gradgate.suites.keeping import keys
@@ -89,3 +91,28 @@ def test_what_cannot_be_kept_is_said_with_its_reason(side: Side, tmp_path: Path)
     answers = Answers(store, Present(ROOT, store), side.keys.imports)
     answers.put("a question", {}, {"one": {}}, {})
     assert answers.not_kept("figures") == []
+
+
+ANSWERING = """#!/bin/sh
+read request
+echo '{"figure": 1}'
+echo '{"answered": true}'
+read request
+echo "no memory" >&2
+exit 7
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs a shell")
+def test_a_side_that_dies_is_told_with_its_last_words_after_what_it_has_answered(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(ANSWERING)
+    python.chmod(0o755)
+    request = {"limit": 5.0, "timeout": 5.0}
+    with SideProcess(str(python), Overlay(tmp_path, ()), "the head") as process:
+        assert list(process.ask(request)) == [{"figure": 1}]
+        with pytest.raises(Unmeasurable, match="the head: its process ended with status 7: no memory"):
+            list(process.ask(request))
+    absent = SideProcess(str(tmp_path / "absent"), Overlay(tmp_path, ()), "the base")
+    with absent, pytest.raises(UsageError, match="the base: cannot run"):
+        list(absent.ask(request))
