@@ -528,7 +528,7 @@ def compared() -> bool:
 
 
 def compares_nothing() -> bool:
-    """Whether comparisons are listed, and nobody has to be told of any: the line of what was computed is not asked."""
+    """Whether comparisons are listed, and there is none to tell of: then nobody asks for the line of an operation."""
     return bool(_COMPARED) and not _COMPARED[-1]
 
 

@@ -86,7 +86,7 @@ def recorded(run: Callable[[Watch], Any], into: Decisions, most: int = 0) -> int
     """
     count = 0
 
-    def watch(operation: str, line: str, values: Sequence[Any]) -> None:
+    def watch(operation: str, line: str, values: Sequence[Any]) -> None:  # the line is "" if nothing was compared
         nonlocal count
         count += 1
         made = [one for one in pending if _counts(operation, *one)] if pending else []
