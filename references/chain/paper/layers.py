@@ -84,11 +84,11 @@ def _extra(schedule: Schedule, costs: Costs) -> float:
 
 
 def weights_share(network: str) -> float:
-    """Bytes of the parameters over those of a step of plain backprop, parameters and gradients included, in percent."""
+    """Bytes of the parameters over those of the stages' tensors that plain backprop holds (Fig. 2.16)."""
     layers, _ = rows.chain_of(network, BATCH, 224, device="meta")
     weights = sum(p.nbytes for layer in layers for p in layer.parameters())
     costs = _costs(network)
-    return 100 * weights / (2 * weights + simulate(classic.save_all(costs.stages), costs).peak)
+    return weights / simulate(classic.save_all(costs.stages), costs).peak
 
 
 def backward_over_forward(network: str) -> float:
@@ -273,12 +273,12 @@ def _modules(layers: Any) -> list[Any]:
 
 
 def dense_layers(network: str) -> float:
-    """Fully-connected layers in percent of all layers with a matrix or filters of weights (§2.4.3)."""
+    """How many layers are fully-connected, over those that are convolutions (§2.4.3)."""
     import torch
 
     layers, _ = rows.chain_of(network, 1, 224, device="meta")
-    weighted = [m for m in _modules(layers) if isinstance(m, (torch.nn.Conv2d, torch.nn.Linear))]
-    return 100 * sum(isinstance(m, torch.nn.Linear) for m in weighted) / len(weighted)
+    dense, filters = (sum(isinstance(m, kind) for m in _modules(layers)) for kind in (torch.nn.Linear, torch.nn.Conv2d))
+    return dense / filters
 
 
 def least_slots(network: str, megabytes: int = 1) -> int:
