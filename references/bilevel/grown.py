@@ -164,14 +164,6 @@ JAX: dict[str, tuple[Claim, ...]] = {
             1,
             tolerance=0.05,
         ),
-        _figure(
-            "constants_of_products",
-            "compiled, their constants differ: the smallest takes at most two thirds of the bytes of the largest",
-            "§2.3",
-            2 / 3,
-            bound="at most",
-            tolerance=0.0,
-        ),
     ),
     "forward_mode": (
         _law(

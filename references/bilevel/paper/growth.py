@@ -108,8 +108,8 @@ def bytes_of_products(profile: str) -> float:
 
 
 def constants_of_products(profile: str) -> float:
-    """Bytes of the smallest over those of the largest of the three products."""
-    return 1 / _unlike(profile, DEEP["layers"])
+    """Bytes of the largest over those of the smallest of the three products."""
+    return _unlike(profile, DEEP["layers"])
 
 
 def _unlike(profile: str, layers: int) -> float:
