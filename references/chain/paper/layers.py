@@ -222,6 +222,14 @@ def peak_growth(budget: int = rows.K80) -> float:
     return _of_batch(80, budget)[1] / _of_batch(40, budget)[1]
 
 
+def peak_at_quadratic(budget: int = rows.K80) -> float:
+    """The simulated peak at the first batch with a quadratic segment, over that at the batch before it (§4.3)."""
+    found = quadratic_curve(budget)
+    first = next(n for n, stages in enumerate(found["stages"]) if stages > 1)
+    peak, before = (_of_batch(found["batch"][n], budget)[1] for n in (first, first - 1))
+    return peak / before
+
+
 def later_rate(budget: int = rows.K80) -> float:
     """FLOPs that an image more takes from batch 240 to 480, over those from batch 40 to 80 (§4.3)."""
     early, late = (

@@ -182,6 +182,17 @@ def _quadratic() -> list[Published]:
             1.0,
             expects=upheld(more_than("'increases at a faster rate'")),
         ),
+        Published(
+            "§4.3, ResNet-50, 12 GiB, the batch",
+            "peak where quadratic segments begin",
+            "over the batch before",
+            "times",
+            f"{LAYERS}:peak_at_quadratic",
+            {},
+            1.0,
+            "of the batches of Fig. 4.3 it is 480 after 320; the thesis does not say its budget",
+            expects=upheld(less_than("'memory dropped at this point despite the increased batch size'")),
+        ),
     ]
 
 

@@ -175,7 +175,7 @@ ROWS = (
         "3 sequences",
         "relative",
         "accumulated",
-        1e-12,
+        0.0,
         expects=upheld(equal(1e-12, '"also compatible with Algorithm 1": in float64 up to rounding')),
     ),
     _counted(

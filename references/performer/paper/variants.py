@@ -201,7 +201,7 @@ def _distances(place: str, series: str, words: str, function: str, **told: Any) 
             "relative",
             f"{HERE}:{function}",
             {"framework": framework, **told},
-            1e-10,
+            0.0,
             expects=upheld(equal(1e-10, f"{words}: in float64 up to rounding, of which Eq. 19 loses a few digits")),
         )
         for framework in ("jax", "torch")

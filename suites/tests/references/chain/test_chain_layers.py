@@ -79,6 +79,16 @@ def test_layers_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     assert layers.longest_convolution("any") < 1
 
 
+def test_a_peak_that_drops_where_quadratic_segments_begin_is_told_from_one_that_rises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    curve = {"batch": [40, 80, 160, 320], "stages": [1, 1, 3, 3]}
+    monkeypatch.setattr(layers, "quadratic_curve", lambda budget: curve)
+    for peaks, expected in (({80: 100, 160: 90}, 0.9), ({80: 100, 160: 110}, 1.1)):
+        monkeypatch.setattr(layers, "_of_batch", lambda batch, budget, peaks=peaks: (0.0, peaks[batch]))
+        assert layers.peak_at_quadratic() == expected
+
+
 def test_values_that_hold_recordings_need_no_less_than_values_alone(of: Any) -> None:
     of(UNEVEN)
     assert layers.as_one_budget("any") >= 1.0 <= layers.as_one_flops("any")
