@@ -139,7 +139,7 @@ ROWS = (
             ("PS", "C = 8192", {"method": "slim", "chunk": 8192, "prefix_sum": "explicit"}),
         )
     ),
-    Published("Fig. 2, overflow", "memory", P100, "B", f"{HERE}:memory", {"profile": P100}),
+    Published("Fig. 2, the device", "memory", P100, "B", f"{HERE}:memory", {"profile": P100}),
     *(
         Published(
             "Fig. 2, overflow",
@@ -147,7 +147,7 @@ ROWS = (
             x,
             "times",
             "gradgate.references.derived:quotient",
-            {"over": f"Fig. 2, overflow / IV, {label} / {x}", "under": "Fig. 2, overflow / memory", "take": "first"},
+            {"over": f"Fig. 2, overflow / IV, {label} / {x}", "under": "Fig. 2, the device / memory", "take": "first"},
             1.0,
             expects=upheld(OVERFLOW),
         )
