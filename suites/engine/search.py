@@ -123,7 +123,8 @@ def _more_telling(
         return
     best = smallest
     drawn = strategies.cells(registry.family(declared.family), declared, claim.where, run.seed)
-    alike = [one for one in drawn[1 : len(drawn) // 2 + 1] if one[0].regime == smallest[1].spec.regime]
+    regime = getattr(smallest[1].spec, "regime", None)
+    alike = [one for one in drawn[1 : len(drawn) // 2 + 1] if getattr(one[0], "regime", None) == regime]
     for spec, picked in _spread(alike, FURTHER):
         search.failure = smallest
         with contextlib.suppress(Rejected, Refuted, Fault, Inapplicable):

@@ -266,10 +266,10 @@ def _epochs() -> tuple[Published, ...]:
             VALUE,
             {"of": error, "take": "largest", "between": [842, 1000]},
             0.1,
-            "its error grew from 9e-6 to 4e-5, and to 1.5e-4 at one step; no start of ten is lost in one run, one in "
-            "another, at step 900, in epoch 32. At a scale of 1 all starts are lost at step 0 (listed above). "
+            "its error grew from 7e-6 to 9e-5; one start of ten is lost at step 900, in epoch 32. In an earlier run it "
+            "grew to 1.5e-4, and none was lost. At a scale of 1 all starts are lost at step 0 (listed above). "
             f"{UNSAID}, and 30 epochs of CIFAR-10 are 2,930 steps",
-            expects=unexplained(noticeable, instead=1.5e-4, spread=0.5),
+            expects=unexplained(noticeable, instead=1.2e-4, spread=0.5),
         ),
         Published(
             place,
