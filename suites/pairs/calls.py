@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -51,7 +51,7 @@ def failed_import(target: str, error: BaseException) -> str:
 def check_calls(pair: Pair) -> None:
     """Check what would be wrong at every problem: the arguments, the options, the regimes, the reference's outputs.
 
-    Cost: the reference's shapes are found once, without numbers; the function is not called.
+    Cost: the reference's shapes are found at two problems, without numbers; the function is not called.
 
     Raises:
         UsageError: says what does not fit in one line.
@@ -65,11 +65,17 @@ def check_calls(pair: Pair) -> None:
     shape = next((shape for shape in pair.family.shapes if not shape.get("regime")), None)
     if shape is None or not installed(pair.where):
         return
-    spec = pair.spec(**shape)
     for regime in pair.regimes if pair.numbers(shape) <= MOST_NUMBERS else ():
         _check_regime(pair, regime, shape)
     if not elsewhere(pair):  # its worker has to be prepared first
-        pair.output_shapes(spec)
+        pair.output_shapes(pair.spec(**shape))
+        pair.output_shapes(pair.spec(**_unlike(pair)))
+
+
+def _unlike(pair: Pair) -> Mapping[str, Any]:
+    """The smallest shape whose dims differ most, and are not 1: dims that are mixed up do not fit there."""
+    plain = [shape for shape in pair.family.shapes if not shape.get("regime")]
+    return max(plain, key=lambda shape: (len({shape[name] for name in pair.dims} - {1}), -pair.numbers(shape)))
 
 
 def _check_parameters(called: str, role: str, function: Callable[..., Any]) -> None:

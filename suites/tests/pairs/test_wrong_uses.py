@@ -45,6 +45,10 @@ WRONG: dict[str, tuple[str, str]] = {
         pair(inputs="{'x': normal('T H'), 'w': normal('K')}", dims="{'T': (3,), 'H': (4,), 'K': (5,)}"),
         "p: the reference raised",
     ),
+    "dims that fit only if one is 1": (
+        pair(inputs="{'x': normal('T H'), 'w': normal('T')}"),
+        "p: the reference raised",
+    ),
     "an option nobody takes": (pair(options="{'reduction': ('sum',)}"), "cannot be called as op(x, w, reduction=…)"),
     "a string of values": (
         pair("'ops:summed'", reference="'ops:summed_plain'", options="{'reduction': 'mean'}"),
