@@ -10,6 +10,7 @@ from gradgate.suites.checks.base import Case
 from gradgate.suites.judging.subject import Fault, Refuted
 from gradgate.suites.judging.tolerance import KAPPA, compare, compare_value
 from gradgate.suites.pairs.pair import Pair
+from gradgate.suites.pairs.spec import PairProblem
 
 
 def tree(case: Case) -> None:
@@ -18,10 +19,11 @@ def tree(case: Case) -> None:
     A pair judges the gradients of its inputs alone, so nothing else that requires a gradient may be used.
     """
     pair = case.subject.function
-    if isinstance(pair, Pair) and pair.where == "torch":
+    problem = case.problem("float32" if "float32" in case.subject.declared.dtypes else "float64")
+    if isinstance(pair, Pair) and isinstance(problem, PairProblem) and pair.where == "torch":
         from gradgate.suites.pairs.given_torch import check_captured
 
-        check_captured(pair, case.problem("float32" if "float32" in case.subject.declared.dtypes else "float64"))
+        check_captured(pair, problem)
     for dtype in ("float64", "float32"):
         if dtype in case.subject.declared.dtypes:
             case.subject.call(case.problem(dtype), case.options)
