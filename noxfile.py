@@ -258,6 +258,15 @@ def gallery(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def newer(session: nox.Session) -> None:
+    """Look for newer versions of the gallery's libraries, JAX and PyTorch, and judge them: ``nox -s newer [-- NAME…]``.
+
+    What changed is written to report/newer.md; the session fails if there is something. Cost: minutes for each library.
+    """
+    run(session, "gradgate.suites.gallery.newer", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def census(session: nox.Session) -> None:
     """Judge every handwritten derivative of public packages with gradgate watch: ``nox -s census [-- NAME…]``.
 

@@ -49,6 +49,7 @@ TOOLCHAIN = frozenset(
         *("torch", "torchgen", "functorch", "triton", "cuda"),  # with CUDA, PyTorch imports cuda, which asks ldconfig
         *("jax", "jaxlib", "jax_plugins", "libtpu", "numpy", "scipy", "ml_dtypes", "opt_einsum"),
         *("sympy", "networkx", "hypothesis", "pytest", "_pytest", "pluggy", "flint", "platformdirs"),
+        "tqdm",  # PyTorch imports it, and it loops over all variables to find its own
     )
 )
 """Packages whose processes, connections and listings concern the machine and not the judged code."""
@@ -72,6 +73,10 @@ LINKS = "GRADGATE_LINKS"
 """The environment variable with the folder of links in which the gate arranges the import path of one side."""
 SHELL = ("_", "OLDPWD", "SHLVL")
 """Variables that a shell sets anew for each command. A program that loops over all variables reads them, too."""
+OF_A_RUN = ("PWD", "GITHUB_", "RUNNER_", "ACTIONS_", "CI_")
+"""What the names begin with of variables that differ from one folder or run of a CI to the next. A loop over all
+variables does not read them; a program that asks for one by its name does.
+"""
 APART = ("PYTHONPATH", LINKS, "GRADGATE_CACHE", *SHELL)
 """Variables that no reading has: what they change, the import path and the cache, is compared by itself."""
 WRITING = os.O_WRONLY | os.O_RDWR
@@ -656,7 +661,7 @@ class RecordedEnvironment(os._Environ[str]):
         """The names of all variables."""
         owner = self.recorder.places.owner(sys._getframe(1))
         for key in super().__iter__():
-            if owner in {"gradgate", *TOOLCHAIN}:
+            if owner in {"gradgate", *TOOLCHAIN} or key.startswith(OF_A_RUN):
                 self.copied = key
             yield key
         self.copied = ""

@@ -156,12 +156,15 @@ class Figure:
             sentence if the figure cannot be measured on the profile.
         unit: the unit of both, such as ``bytes`` or ``FLOPs``.
         within: how ours must compare with the printed one; the tolerance is relative.
+        unlike: "" if the paper prints the quantity that is measured; otherwise how the two differ. Such a claim is not
+            refuted, and it is upheld only where the two are equal, as a row with ``unlike`` (`published.Published`).
     """
 
     printed: float
     measured: str
     unit: str
     within: Within = Within("equal", 0.01)
+    unlike: str = ""
 
     check: ClassVar[str] = "figure"
 

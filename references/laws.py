@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gradgate.references.contract import Claim, Expected
+from gradgate.references.errors import UsageError
 from gradgate.references.law_kinds import CHECKS, Below, Bound, Figure, Growth, Law, NotBy, Over, Share, Within
 
 __all__ = [
@@ -177,6 +178,7 @@ def figure(
     unit: str,
     bound: Bound = "equal",
     tolerance: float = 0.01,
+    unlike: str = "",
     expected: Expected = "upheld",
     declared_reason: str = "",
 ) -> Claim:
@@ -190,8 +192,15 @@ def figure(
         unit: the unit of both, such as ``bytes`` or ``FLOPs``.
         bound: whether ours may be ``at most`` the printed figure, or must ``equal`` it.
         tolerance: relative.
+        unlike: how the printed and the measured quantity differ, if they do.
 
     The others are as for `memory_law`.
+
+    Raises:
+        UsageError: quantities that are unlike would refute the claim, or uphold it one-sidedly.
     """
-    law = Figure(printed, measured, unit, Within(bound, tolerance))
+    if unlike and (expected == "refuted" or bound == "at most"):
+        verdict = "refute nothing" if expected == "refuted" else "uphold nothing at most"
+        raise UsageError(f"{name}: unlike quantities {verdict} ({unlike}): measure the same quantity, or compare two")
+    law = Figure(printed, measured, unit, Within(bound, tolerance), unlike)
     return claim(name, statement, source, law, expected=expected, declared_reason=declared_reason)

@@ -7,6 +7,7 @@ from the measured value and the declaration each time it is shown, so a new decl
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
@@ -32,7 +33,18 @@ OUTCOMES = {
 }
 """Outcome of a printed figure -> the exit status of a run that has it, in the order in which outcomes are counted."""
 
-_QUOTED, _NUMBER = re.compile(r'"[^"]*"'), re.compile(r"\d+(?:\.\d+)?")
+_QUOTED = re.compile(r'"[^"]*"|(?<!\w)\'[^\']*\'(?!\w)')
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
+_WORDS = {
+    "orders of magnitude": 100.0,
+    "order of magnitude": 10.0,
+    "one order": 10.0,
+    "thousands": 1000.0,
+    "hundreds": 100.0,
+    "ten": 10.0,
+    "several": 3.0,
+}
+"""Words that name a number: the plural of an order is two orders, and several are more than two."""
 
 
 @dataclass(frozen=True)
@@ -68,18 +80,22 @@ class Agreement:
     def holds(self, ours: float, printed: float) -> bool:
         """Whether a measured figure agrees with the printed one. A figure that is not finite never agrees.
 
+        Nothing is relative to 0, so the tolerance around a printed 0 is absolute.
+
         >>> equal(0.05, "two digits are printed").holds(104.0, 100.0)
         True
         >>> at_least("the paper says: at least 10 times").holds(9.9, 10.0)
         False
         >>> less_than("the paper says: less memory").holds(1.0, 1.0)
         False
+        >>> equal(1e-12, "equal but for rounding in float64").holds(3e-16, 0.0)
+        True
         """
         if not math.isfinite(ours):
             return False
         if self.how in ("more than", "less than"):
             return ours > printed if self.how == "more than" else ours < printed
-        slack = self.within * abs(printed)
+        slack = self.within * (abs(printed) or 1.0)
         return (self.how == "at most" or ours >= printed - slack) and (
             self.how == "at least" or ours <= printed + slack
         )
@@ -237,17 +253,14 @@ def _contradiction(row: Published) -> str:
                 f"unlike quantities uphold nothing {expects.agreement.how} ({row.unlike}): give the quotient of two "
                 "figures that are alike, or leave out printed and expects"
             )
-        return ""
+        return _bound_of_our_own(row.printed, expects, row.unit)
     if not row.reason.strip():
         told = "why it differs, as tested" if expects.verdict == "refuted" else "what was tried and ruled out"
         return f"declared {expects.verdict}: say in reason {told}"
     if row.unlike and expects.verdict == "refuted":
         return f"unlike quantities refute nothing ({row.unlike}): measure the same quantity, or declare it unexplained"
-    if expects.verdict == "refuted" and not _is_of_paper(row.printed, expects.agreement, row.unit):
-        return (
-            f"refuted by the bound {row.printed:g}, which the quoted words do not name: a bound that was chosen here "
-            "refutes nothing; quote the paper's number, compare two figures, or declare it unexplained"
-        )
+    if expects.verdict == "refuted" and (own := _bound_of_our_own(row.printed, expects, row.unit)):
+        return own
     if expects.instead is not None and expects.agreement.holds(expects.instead, row.printed):
         return (
             f"declared {expects.verdict}, but {expects.instead:g} agrees with the printed {row.printed:g} "
@@ -256,16 +269,36 @@ def _contradiction(row: Published) -> str:
     return ""
 
 
+def _bound_of_our_own(bound: float, expects: Expectation, unit: str) -> str:
+    """What is wrong with an upheld or refuted figure whose one-sided bound is not the paper's; "" if it is."""
+    if _is_of_paper(bound, expects.agreement, unit):
+        return ""
+    settles, instead = {"upheld": ("upholds", "leave out printed and expects")}.get(
+        expects.verdict, ("refutes", "declare it unexplained")
+    )
+    return (
+        f"{expects.verdict} by the bound {bound:g}, which the quoted words do not name: a bound that was chosen here "
+        f"{settles} nothing; quote the paper's number, compare two figures, or {instead}"
+    )
+
+
 def _is_of_paper(bound: float, agreement: Agreement, unit: str) -> bool:
     """Whether a bound is the paper's own: its words name the number, or compare two things.
 
     "More than", "no more than", "never" and "always" need no number: their bound is a quotient of 1, an exponent or a
-    difference of 0, or a share of 100%. Where a value must be equal, the number is a printed one.
+    difference of 0, or a share of 100%; that of "most" is a half. "From 35K to above 100K" names a quotient too. Where
+    a value must be equal, the number is a printed one.
     """
-    if agreement.how == "equal" or bound == 0.0 or bound == (100.0 if unit.startswith("%") else 1.0):
+    percent = unit.startswith("%")
+    if agreement.how == "equal" or bound == 0.0 or bound == (100.0 if percent else 1.0):
         return True
     words = " ".join(_QUOTED.findall(agreement.because)).replace(",", "")
-    return any(math.isclose(float(number), bound) for number in _NUMBER.findall(words))
+    if re.search(r"\bmost(ly)?\b", words) and bound == (50.0 if percent else 0.5):
+        return True
+    named = [float(number) for number in _NUMBER.findall(words)]
+    named += [number for word, number in _WORDS.items() if re.search(rf"\b{word}\b", words)]
+    named += [high / low for low, high in itertools.pairwise(named) if low]
+    return any(math.isclose(number, bound) for number in named)
 
 
 @dataclass(frozen=True)

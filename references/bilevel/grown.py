@@ -164,14 +164,6 @@ JAX: dict[str, tuple[Claim, ...]] = {
             1,
             tolerance=0.05,
         ),
-        _figure(
-            "constants_of_products",
-            "compiled, their constants differ: the smallest takes at most two thirds of the bytes of the largest",
-            "§2.3",
-            2 / 3,
-            bound="at most",
-            tolerance=0.0,
-        ),
     ),
     "forward_mode": (
         _law(
@@ -204,11 +196,11 @@ JAX: dict[str, tuple[Claim, ...]] = {
         ),
         _figure(
             "jvp_work",
-            "a JVP of the inner loss costs at most three evaluations",
+            "the FLOPs of a JVP of the inner loss are proportional to those of an evaluation: from 4 to 16 layers both "
+            "grow alike, to 5%",
             "§2.2",
-            3,
-            bound="at most",
-            tolerance=0.0,
+            1,
+            tolerance=0.05,
         ),
         _figure(
             "rematerialised_jvp",

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import gradgate
-from gradgate.suites.workers.worker import relieve
+from gradgate.suites.workers.worker import collect_rarely, relieve
 
 
 class Calls(ABC):
@@ -369,6 +369,7 @@ def alarms(framework: str, start: int, stop: int) -> tuple[dict[str, str], int]:
         Seed -> what was said against its call, and how many gave no answer: none.
     """
     calls = CALLS[framework]()
+    collect_rarely()
     said = {str(seed): alarm(calls, seed) for seed in range(start, stop)}
     relieve()
     return {seed: f"{draw(calls, int(seed)).description}: {words}" for seed, words in said.items() if words}, 0

@@ -21,7 +21,7 @@ from gradgate.suites.engine.search import judge
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
-from gradgate.suites.workers.worker import relieve
+from gradgate.suites.workers.worker import collect_rarely, relieve
 
 CLAIM = "gradient_exact"
 EXAMPLES = 4
@@ -117,6 +117,7 @@ def alarms(framework: str, start: int, stop: int) -> tuple[dict[str, str], int]:
     found, silent = {}, 0
     for seed in range(start, stop):
         verdict = judged(framework, seed)
+        collect_rarely()  # after the first, which imports the framework
         silent += verdict.verdict == "inapplicable"
         if verdict.verdict not in ("upheld", "inapplicable"):
             found[str(seed)] = f"{draw(framework, seed)[0]}: {verdict.verdict}: {verdict.reason}"

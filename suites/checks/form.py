@@ -9,10 +9,21 @@ from gradgate.suites.checks import another
 from gradgate.suites.checks.base import Case
 from gradgate.suites.judging.subject import Fault, Refuted
 from gradgate.suites.judging.tolerance import KAPPA, compare, compare_value
+from gradgate.suites.pairs.pair import Pair
+from gradgate.suites.pairs.spec import PairProblem
 
 
 def tree(case: Case) -> None:
-    """`Subject.call` checks the form of every answer; here in float64 and float32."""
+    """`Subject.call` checks the form of every answer; here in float64 and float32.
+
+    A pair judges the gradients of its inputs alone, so nothing else that requires a gradient may be used.
+    """
+    pair = case.subject.function
+    problem = case.problem("float32" if "float32" in case.subject.declared.dtypes else "float64")
+    if isinstance(pair, Pair) and isinstance(problem, PairProblem) and pair.where == "torch":
+        from gradgate.suites.pairs.given_torch import check_captured
+
+        check_captured(pair, problem)
     for dtype in ("float64", "float32"):
         if dtype in case.subject.declared.dtypes:
             case.subject.call(case.problem(dtype), case.options)

@@ -306,6 +306,7 @@ def figure(case: Sweep) -> None:
     printed, unit = claimed.printed, claimed.unit
     miss = (ours - printed) / printed
     case.sentence = f"measured {_told(ours)} {unit}, printed {_told(printed)} {unit} ({miss:+.1%})"
+    case.sentence += f"; unlike: {claimed.unlike}" if claimed.unlike else ""
     if claimed.within.broken_by(miss):
         raise Refuted(case.sentence)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import errno
 import json
@@ -26,7 +27,7 @@ from gradgate.suites.gate.compare import Finding, Half
 from gradgate.suites.gate.git import Repository
 from gradgate.suites.gate.manifest import identity, name, owner
 from gradgate.suites.gate.overlay import Overlay, is_gradgate
-from gradgate.suites.gate.process import Unmeasurable, ask
+from gradgate.suites.gate.process import SideProcess, Unmeasurable
 from gradgate.suites.judging.explain import explain
 from gradgate.suites.judging.verdict import Task, Verdict
 from gradgate.suites.settings import Settings
@@ -95,7 +96,7 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
     head = repository.commit("HEAD")
     base = repository.merge_base(repository.commit(chosen.base), head)
     repository.need_clean()
-    with repository.trees((base, head)) as (place, tops):
+    with repository.trees((base, head)) as (place, tops), contextlib.ExitStack() as running:
         trees = {rev: top / repository.project for rev, top in tops.items()}
         settings = {rev: Settings.read(tree) for rev, tree in trees.items()}
         allowed = allow.read(trees[head] / settings[head].allow, settings[head].allow)
@@ -104,7 +105,8 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
         for rev, python, who in ((base, chosen.base_python, "base"), (head, sys.executable, "head")):
             overlay = Overlay.make(place / f"import-{who}", trees[rev], judge=trees[head], also=settings[rev].path)
             overlay = overlay.guarded(tops[rev], tops.values(), working)
-            sides.append(_Side(python, overlay, f"the {who} {rev[:10]}", chosen, settings[rev].path, who == "base"))
+            process = running.enter_context(SideProcess(python, overlay, f"the {who} {rev[:10]}"))
+            sides.append(_Side(process, chosen, settings[rev].path, who == "base"))
         after, before = (side.describe() for side in reversed(sides))  # the head may be wrong usage
         for half, rev in ((before, base), (after, head)):
             half.benchmarks = benchmarks.names(trees[rev] / BENCHMARKS)
@@ -149,6 +151,7 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
         laws=(len(lawful), of_laws, len(verdicts.reused & lawful.keys())),
         ran={side: half.from_tree for side, half in halves.items()},
         built=halves["head"].built(),
+        notes=list(dict.fromkeys(note for side in sides for note in side.notes)),
     )
 
 
@@ -184,10 +187,10 @@ class _Judged:
 class _Side:
     """One revision under one interpreter."""
 
-    def __init__(
-        self, python: str, overlay: Overlay, who: str, chosen: argparse.Namespace, path: tuple[str, ...], base: bool
-    ) -> None:
-        self.python, self.overlay, self.who, self.path = python, overlay, who, path
+    def __init__(self, process: SideProcess, chosen: argparse.Namespace, path: tuple[str, ...], base: bool) -> None:
+        overlay = process.overlay
+        self.process, self.who, self.path = process, process.who, path
+        self.notes: dict[str, None] = {}
         assert overlay.given is not None
         self.given = overlay.given
         self.request = {
@@ -207,7 +210,7 @@ class _Side:
             UsageError: a module comes from elsewhere although the tree holds it.
         """
         records = []
-        for event in self._ask():
+        for event in self.process.ask(self.request):
             if "side" in event:
                 half = Half(event["side"])
             records += [event["record"]] if "record" in event else []
@@ -245,7 +248,7 @@ class _Side:
         reused, asked = 0, {"measure": list(rows), "verify": list(tasks)}
         if not any(asked.values()):
             return 0
-        for event in self._ask(**asked, **more):
+        for event in self.process.ask({**self.request, "describe": False, **asked, **more}):
             if "record" in event:
                 half.record = ran.united([half.record, event["record"]])
             if "figure" in event:
@@ -256,10 +259,8 @@ class _Side:
             elif "verdict" in event and verdicts is not None:
                 verdicts.add(event["verdict"])
                 _show(show, self.who, event["verdict"])
+            self.notes.update(dict.fromkeys(event.get("notes", ())))
         return reused
-
-    def _ask(self, **more: Any) -> Iterable[dict[str, Any]]:
-        return ask(self.python, self.overlay, {**self.request, **more}, self.who)
 
 
 def _of(half: Half, rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -25,7 +25,8 @@ NUMBERS = ("temp", "arguments", "outputs", "fits", "work", "roofline")
 EVERY = "every device"
 WHOSE = {
     "torch": "PyTorch: the bytes are those of the tensors that it allocates, op by op. They were counted on a CPU, and "
-    "are the same on every device; what a device's own kernels and libraries take besides is not in them.",
+    "are the same on every device; what a device's own kernels and libraries take besides is not in them. "
+    "Work is that of products of matrices, convolutions and attention; a function without these has none.",
     "jax": "JAX: the bytes are those that the compiler plans for the device. They were not measured on it.",
 }
 """Framework -> whose bytes a table shows."""

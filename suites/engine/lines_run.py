@@ -50,7 +50,8 @@ def of_pair(subject: Subject, tried: Tried, turns: Mapping[str, int]) -> tuple[L
         does not trace, or if a function fails in floats.
 
     Cost: both functions once in floats, or one tracing for each shape and options in JAX; about twice that in Python,
-    as every line is traced. It ends with the problem after which no line is missing.
+    as every line is traced. It ends with the problem after which no line is missing, so with the first one if no
+    function is in an author's file.
     """
     pair = subject.function
     assert isinstance(pair, Pair)
@@ -58,10 +59,11 @@ def of_pair(subject: Subject, tried: Tried, turns: Mapping[str, int]) -> tuple[L
         return ()
     watch = _Watch(_packages(pair))
     try:
-        for spec, options in _unlike(pair, tried):
-            if watch.files and not watch.missing():
-                break
-            _run(subject, pair, spec, options, watch)
+        with _traced_anew(pair.where):
+            for spec, options in _unlike(pair, tried):
+                _run(subject, pair, spec, options, watch)
+                if not watch.missing():
+                    break
     except (Fault, Refuted, Inapplicable):
         return ()
     return tuple(one.summary(turns) for one in watch.files.values() if one.wanted)
@@ -89,7 +91,7 @@ def _run(subject: Subject, pair: Pair, spec: Spec, options: Mapping[str, Any], w
     plain = truth.evaluator("loss", (), pair.where).function
     for function in (functools.partial(pair, **options), plain):
         run = _in_jax if pair.where == "jax" else _in_torch
-        with _traced_anew(pair.where), precision(pair.where, problem.dtype):
+        with precision(pair.where, problem.dtype):
             subject.guard(problem, options, run, watch, function, problem)
 
 
@@ -110,7 +112,7 @@ _ANEW = itertools.count(1)
 
 @contextlib.contextmanager
 def _traced_anew(framework: str) -> Iterator[None]:
-    """The scope in which JAX traces every function again: what it has traced already, it would not run.
+    """The scope in which JAX traces every function again, once: what it has traced already, it would not run.
 
     The setting is one of those by which JAX tells its traces apart. It changes random numbers, which nobody sees here.
     """
@@ -207,6 +209,7 @@ class _Watch:
     def __init__(self, packages: Collection[str]) -> None:
         self.files: dict[str, _File] = {}
         self._packages = frozenset(packages)
+        self._foreign = set[str]()
         self._watched: dict[CodeType, _Watched | None] = {}
 
     def missing(self) -> bool:
@@ -228,6 +231,8 @@ class _Watch:
 
     def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
         code = frame.f_code
+        if code.co_filename in self._foreign:  # nearly all calls: a code object takes longer to be found by
+            return None
         try:
             watched = self._watched[code]
         except KeyError:
@@ -241,7 +246,10 @@ class _Watch:
     def _entered(self, frame: FrameType) -> _Watched | None:
         """The loops and branches of a function that is called; None if it is none of the author's."""
         path = frame.f_code.co_filename
-        if frame.f_code.co_name == "<module>" or not frames.is_authors(frame, self._packages):
+        if not frames.is_authors(frame, self._packages):
+            self._foreign.add(path)
+            return None
+        if frame.f_code.co_name == "<module>":
             return None
         if path not in self.files:
             try:

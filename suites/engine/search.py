@@ -121,9 +121,9 @@ def _more_telling(
     smallest = search.failure
     if smallest is None or not 0 < error(smallest) < SLIGHT or getattr(smallest[1].spec, "unseen", False):
         return
-    best = smallest
+    best, regime = smallest, getattr(smallest[1].spec, "regime", "")
     drawn = strategies.cells(registry.family(declared.family), declared, claim.where, run.seed)
-    alike = [one for one in drawn[1 : len(drawn) // 2 + 1] if one[0].regime == smallest[1].spec.regime]
+    alike = [one for one in drawn[1 : len(drawn) // 2 + 1] if getattr(one[0], "regime", "") == regime]
     for spec, picked in _spread(alike, FURTHER):
         search.failure = smallest
         with contextlib.suppress(Rejected, Refuted, Fault, Inapplicable):

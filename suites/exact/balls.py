@@ -282,10 +282,11 @@ def standing_now() -> bool:
     return bool(_FLOATS)
 
 
-def _ball(value: Any) -> Any:
+def ball(value: Any) -> Any:
+    """The ball of one number, of Python or of NumPy."""
     number = value.item() if isinstance(value, np.generic) else value
     if isinstance(number, complex):
-        return acb(_ball(number.real), _ball(number.imag)) if _FLOATS else acb(number)
+        return acb(ball(number.real), ball(number.imag)) if _FLOATS else acb(number)
     if isinstance(number, float):
         if math.isinf(number):  # arb(inf) would be the ball that holds every number
             return arb.pos_inf() if number > 0 else arb.neg_inf()
@@ -293,7 +294,7 @@ def _ball(value: Any) -> Any:
     return arb(int(number) if isinstance(number, bool) else number)
 
 
-_BALLS = np.frompyfunc(_ball, 1, 1)
+_BALLS = np.frompyfunc(ball, 1, 1)
 
 
 def exact(array: Any) -> Any:
@@ -306,7 +307,7 @@ def exact(array: Any) -> Any:
         An object array of the same shape.
     """
     plain = np.asarray(array)
-    if plain.dtype == object:
+    if plain.dtype.kind == "O":
         return elementwise(lambda one: _chosen(one, arb(1), arb(0)), plain) if _WIDE and is_truth(plain) else plain
     if not plain.size:
         return np.empty(plain.shape, object)
@@ -329,18 +330,22 @@ def whole(value: Any) -> Any:
 def full(shape: tuple[int, ...], number: Any) -> Any:
     """An array of one number; the elements are one object, which is safe because balls never change."""
     filled = np.empty(shape, object)
-    filled[...] = _ball(number)
+    filled[...] = ball(number)
     return filled
 
 
 def is_balls(value: Any) -> bool:
     """Whether a value is an array of balls rather than of integers or booleans."""
-    return isinstance(value, np.ndarray) and value.dtype == object
+    return isinstance(value, np.ndarray) and value.dtype.kind == "O"
+
+
+_of_elements = functools.lru_cache(maxsize=256)(np.frompyfunc)
+"""NumPy's function of arrays for a function of elements: to make one takes longer than to call it."""
 
 
 def elementwise(function: Callable[..., Any], *arrays: Any) -> Any:
     """`function` of corresponding elements, broadcast, as an array."""
-    return whole(np.frompyfunc(function, len(arrays), 1)(*arrays))
+    return whole(_of_elements(function, len(arrays), 1)(*arrays))
 
 
 def is_complex(array: Any) -> bool:
@@ -520,6 +525,11 @@ def comparing() -> Iterator[list[tuple[Any, Any, int]]]:
 def compared() -> bool:
     """Whether comparisons are listed that nobody has taken from the list yet."""
     return bool(_COMPARED and _COMPARED[-1])
+
+
+def compares_nothing() -> bool:
+    """Whether comparisons are listed, and there is none to tell of: then nobody asks for the line of an operation."""
+    return bool(_COMPARED) and not _COMPARED[-1]
 
 
 def _noted(one: Any, other: Any) -> None:

@@ -86,10 +86,10 @@ def recorded(run: Callable[[Watch], Any], into: Decisions, most: int = 0) -> int
     """
     count = 0
 
-    def watch(operation: str, line: str, values: Sequence[Any]) -> None:
+    def watch(operation: str, line: str, values: Sequence[Any]) -> None:  # the line is "" if nothing was compared
         nonlocal count
         count += 1
-        made = [one for one in pending if _counts(operation, *one)]
+        made = [one for one in pending if _counts(operation, *one)] if pending else []
         pending.clear()
         if any(one is None or one is not other for one, other, _ in made):  # x == x asks for NaN
             right = None if short_name(operation) in ROUNDINGS else _constant(made)

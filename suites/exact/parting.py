@@ -20,7 +20,9 @@ from gradgate.suites.exact.agreement import parted
 from gradgate.suites.exact.lines import text_of
 
 Watch = Callable[[str, str, Sequence[Any]], Sequence[Any] | None]
-"""Called with an operation's name, its line of source and its results; it may return what takes their place."""
+"""Called with an operation's name, its line of source and its results; it may return what takes their place.
+
+Within `balls.comparing`, the line is "" unless the operation compared something."""
 T = TypeVar("T")
 KERNEL = "the Triton kernel "
 """How the operation of a value is called that a kernel stored; its name follows."""

@@ -33,6 +33,7 @@ HEAD = {
     "unused": "unused",
     "renamed": "renamed",
     "declared": "declared otherwise",
+    "one_way": "new decisions go one way only",
     "edited": "edited",
     "new": "new",
     "fall": "fell",
@@ -61,6 +62,7 @@ class Document:
         laws: how many claims about bytes and work were judged, how many there are, and how many verdicts were reused.
         ran: ``base`` and ``head`` -> the modules that came from its tree: name -> path in it.
         built: modules of the head that no commit holds, as a build has made them: name -> path.
+        notes: why figures or verdicts cannot be reused by the next gate.
     """
 
     base: str
@@ -77,6 +79,7 @@ class Document:
     laws: tuple[int, int, int] = (0, 0, 0)
     ran: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     built: Mapping[str, str] = field(default_factory=dict)
+    notes: Sequence[str] = ()
 
     @property
     def status(self) -> int:
@@ -138,6 +141,7 @@ class Document:
             files = sorted({f"{name} ({path})" for name, path in self.built.items()})
             more = f" and {len(files) - SOME} more" if len(files) > SOME else ""
             lines.append(f"made by a build, in neither commit: {', '.join(files[:SOME])}{more}")
+        lines += self.notes
         return lines
 
     def to_dict(self) -> dict[str, Any]:
@@ -161,6 +165,7 @@ class Document:
             "laws": dict(zip(("judged", "manifest", "reused"), self.laws, strict=True)),
             "ran": {side: dict(modules) for side, modules in self.ran.items()},
             "built": dict(self.built),
+            "notes": list(self.notes),
             "seconds": round(self.seconds, 3),
             "findings": [
                 dataclasses.asdict(f) | {"share_of_memory": share(f), "reproduce": reproduce(f)} for f in self.findings

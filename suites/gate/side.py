@@ -1,14 +1,16 @@
 """The process that measures and judges one side: ``python -m gradgate.suites.gate.side``, in that side's overlay.
 
-It reads one request, a line of JSON, and answers with lines of JSON. ``{"side": …}`` lists what this side has.
+It reads requests, a line of JSON each, and answers with lines of JSON. ``{"side": …}`` lists what this side has.
 ``{"figure": …}`` and ``{"verdict": …}`` are sent one by one, as soon as each is known. ``{"record": …}`` says which
-files ran (`gate.ran`). ``{"usage": …}`` and ``{"broken": …}`` end the answer with a sentence. The process ends when its
-parent ends, with all processes that it started.
+files ran (`gate.ran`), and ``{"notes": …}`` why results cannot be kept. ``{"answered": true}`` ends an answer;
+``{"usage": …}`` and ``{"broken": …}`` end it with a sentence. All requests are about one tree, so what is judged is
+imported once. The process ends when its parent ends, with all processes that it started.
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import threading
 import traceback
@@ -110,6 +112,7 @@ class Side:
             figures.put(cell.declared, cell.to_dict(), measured)
             answer(asked[id(cell)][0], cell, measured, reused=False)
         _need_kept(figures.answers)
+        send({"notes": figures.answers.not_kept("figures")})
 
     def verify(self, rows: list[dict[str, Any]], send: Send) -> None:
         """Send a verdict for every task; kept verdicts are sent first."""
@@ -136,6 +139,7 @@ class Side:
                 row = {**verdict.to_dict(), "reused": False}
                 send({"verdict": row} | self._ran(verdict.record, supervisor.readings))
         _need_kept(verdicts.answers)
+        send({"notes": verdicts.answers.not_kept("verdicts")})
 
     def _need_own_files(self) -> None:
         """Check that every method is imported from this tree: otherwise both sides would measure the same copy.
@@ -179,57 +183,74 @@ def _need_kept(answers: Any) -> None:
         raise CannotKeep(answers.failed)
 
 
-def serve(request: dict[str, Any], send: Send) -> None:
-    """Answer one request. Every error is sent as an event."""
-    from gradgate.hw_profiles.profile import ProfileError
-    from gradgate.references.contract import UsageError
-    from gradgate.suites.keeping.store import CannotKeep
+class Server:
+    """Answers requests about one tree."""
 
-    try:
-        side = Side(request)
-        if request.get("describe", True):  # to describe needs both frameworks, to measure needs the cells' own
-            send({"side": side.describe()})
-        if "measure" in request:
-            side.measure(request["measure"], send)
-        if "verify" in request:
-            side.verify(request["verify"], send)
-        if record := side.record():
-            send({"record": record})
-    except (UsageError, ProfileError) as error:
-        send({"usage": str(error)})
-    except CannotKeep as error:
-        send({"broken": str(error)})
-    except BaseException as error:  # foreign code may raise anything, SystemExit too
-        traceback.print_exc()
-        send({"broken": f"{type(error).__name__}: {error}"})
+    def __init__(self, send: Send) -> None:
+        """Import nothing yet.
+
+        Args:
+            send: sends an event.
+        """
+        self.send = send
+        self._side: Side | None = None
+
+    def serve(self, request: dict[str, Any]) -> None:
+        """Answer one request. Every error is sent as an event."""
+        from gradgate.hw_profiles.profile import ProfileError
+        from gradgate.references.contract import UsageError
+        from gradgate.suites.keeping.store import CannotKeep
+
+        try:
+            if self._side is None:
+                self._side = Side(request)
+            side = self._side
+            side.request = request
+            if request.get("describe", True):
+                self.send({"side": side.describe()})
+            if "measure" in request:
+                side.measure(request["measure"], self.send)
+            if "verify" in request:
+                side.verify(request["verify"], self.send)
+            if record := side.record():
+                self.send({"record": record})
+            self.send({"answered": True})
+        except (UsageError, ProfileError) as error:
+            self.send({"usage": str(error)})
+        except CannotKeep as error:
+            self.send({"broken": str(error)})
+        except BaseException as error:  # foreign code may raise anything, SystemExit too
+            traceback.print_exc()
+            self.send({"broken": f"{type(error).__name__}: {error}"})
 
 
 def main() -> None:
-    """Serve the request on standard input. Answers go to standard output, all other output to standard error."""
+    """Serve the requests on standard input. Answers go to standard output, all other output to standard error."""
     import json
 
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    text = b""
-    while not text.endswith(b"\n"):
-        more = os.read(0, 1 << 16)
-        if not more:  # the parent ended before it had asked
-            return
-        text += more
-    request = json.loads(text)
+    asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def listen() -> None:
+        text, began = b"", False
+        while more := os.read(0, 1 << 16):
+            *lines, text = (text + more).split(b"\n")
+            for line in lines:
+                began = True
+                asked.put(line)
+        if not began:  # the parent ended before it had asked
+            os._exit(0)
+        os.killpg(0, signal.SIGKILL)  # the parent has ended; this process leads its own group
 
     def send(event: dict[str, Any]) -> None:
         replies.write(json.dumps(event, default=str) + "\n")
         replies.flush()
 
-    def listen() -> None:
-        while os.read(0, 1 << 16):
-            pass
-        os.killpg(0, signal.SIGKILL)  # the parent has ended; this process leads its own group
-
     threading.Thread(target=listen, daemon=True).start()
-    serve(request, send)
-    replies.close()
+    server = Server(send)
+    while True:
+        server.serve(json.loads(asked.get()))
 
 
 if __name__ == "__main__":

@@ -85,11 +85,15 @@ class Answers:
         found = []
         if self.outdated:
             found.append(f"{what} that were kept are outdated: {_some(self.outdated)}")
-        if self.unrepeatable:
-            found.append(f"{what} that cannot be kept for the next run: {_some(self.unrepeatable)}")
+        found += self.not_kept(what)
         if self.failed:
             found.append(f"{what} could not be kept for the next run: {self.failed}")
         return found
+
+    def not_kept(self, what: str) -> list[str]:
+        """The note on answers that the next run will have to find again; [] if there are none."""
+        some = _some(self.unrepeatable)
+        return [f"{what} that cannot be kept for the next run: {some}"] if some else []
 
     def _all(self, question: str) -> list[dict[str, Any]]:
         """The answers to a question, the latest first; an entry of another form counts as none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from types import FunctionType
 from typing import Any
 
@@ -51,7 +51,7 @@ def failed_import(target: str, error: BaseException) -> str:
 def check_calls(pair: Pair) -> None:
     """Check what would be wrong at every problem: the arguments, the options, the regimes, the reference's outputs.
 
-    Cost: the reference's shapes are found once, without numbers; the function is not called.
+    Cost: the reference's shapes are found at two problems, without numbers; the function is not called.
 
     Raises:
         UsageError: says what does not fit in one line.
@@ -65,18 +65,25 @@ def check_calls(pair: Pair) -> None:
     shape = next((shape for shape in pair.family.shapes if not shape.get("regime")), None)
     if shape is None or not installed(pair.where):
         return
-    spec = pair.spec(**shape)
     for regime in pair.regimes if pair.numbers(shape) <= MOST_NUMBERS else ():
         _check_regime(pair, regime, shape)
     if not elsewhere(pair):  # its worker has to be prepared first
-        pair.output_shapes(spec)
+        pair.output_shapes(pair.spec(**shape))
+        pair.output_shapes(pair.spec(**_unlike(pair)))
+
+
+def _unlike(pair: Pair) -> Mapping[str, Any]:
+    """The smallest shape whose dims differ most, and are not 1: dims that are mixed up do not fit there."""
+    plain = [shape for shape in pair.family.shapes if not shape.get("regime")]
+    return max(plain, key=lambda shape: (len({shape[name] for name in pair.dims} - {1}), -pair.numbers(shape)))
 
 
 def _check_parameters(called: str, role: str, function: Callable[..., Any]) -> None:
-    """Check that what is called is no module with parameters: a pair judges the gradients of its inputs alone.
+    """Check that what is called has no parameters of its own: a pair judges the gradients of its inputs alone.
 
     Raises:
-        UsageError: it is one.
+        UsageError: it is a module with parameters or, in JAX, refers to one. In PyTorch the check `tree` sees
+            that in autograd's graph.
     """
     module = captured.owner(function)
     names: list[str] = []
@@ -87,11 +94,24 @@ def _check_parameters(called: str, role: str, function: Callable[..., Any]) -> N
 
         names = list(getattr(module_of(role, function), "leaves", ()))
     if names:
-        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
         raise UsageError(
-            f"{called}: the {role} is a module with parameters, {', '.join(names[:NAMED])}{more}, whose gradients "
+            f"{called}: the {role} is a module with parameters, {_some(names)}, whose gradients "
             "would not be judged: declare a gradgate.module_pair"
         )
+    if "flax" in sys.modules or "equinox" in sys.modules:
+        from gradgate.suites.pairs.given_jax import modules_within
+
+        names = modules_within(function)
+    if names:
+        raise UsageError(
+            f"{called}: the {role} uses {_some(names)}, whose gradients would not be judged: make them inputs, "
+            "or declare a gradgate.module_pair; if they are data, use their arrays"
+        )
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
 
 
 def _check_regime(pair: Pair, regime: str, shape: Any) -> None:

@@ -13,6 +13,8 @@ from torch.utils import _pytree
 from gradgate.references.contract import UsageError
 from gradgate.suites.pairs import captured
 from gradgate.suites.pairs.modules_torch import TorchModule, _Recorder
+from gradgate.suites.pairs.pair import Pair
+from gradgate.suites.pairs.spec import PairProblem
 
 
 class GivenModule(TorchModule):
@@ -95,3 +97,28 @@ def names_of(function: Callable[..., Any], leaves: Sequence[Any], given: Mapping
             parts = _pytree.tree_flatten_with_path(one)[0]
             named |= {id(leaf): name + _pytree.keystr(at) for at, leaf in parts if isinstance(leaf, torch.Tensor)}
     return list(dict.fromkeys(named.get(id(leaf), f"a tensor of shape {tuple(leaf.shape)}") for leaf in leaves))
+
+
+def check_captured(pair: Pair, problem: PairProblem) -> None:
+    """Check that the function and the reference depend on nothing that requires a gradient but the pair's inputs.
+
+    Cost: a forward pass of each.
+
+    Raises:
+        UsageError: names the tensor that one of them uses.
+    """
+    if type(pair).all_outputs is not Pair.all_outputs:  # a pair of modules has their parameters as inputs
+        return
+    for role in ("function", "reference"):
+        params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
+        try:
+            with torch.enable_grad():
+                found = pair.outputs(role, problem, params)
+        except Exception:  # the claims tell what the function raises
+            continue
+        names = names_of(pair.loaded[role], requiring(list(found.values()), list(params.values())), {})
+        if names:
+            raise UsageError(
+                f"{pair.called}: the {role} uses {', '.join(names)}, whose gradients would not be judged: make them "
+                "inputs, or declare a gradgate.module_pair; if they are data, detach them"
+            )

@@ -36,7 +36,7 @@ def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any], role:
     reached = None
     for path, grad in grads.items():
         if grad is None:
-            reached = _reached(pair, problem) if reached is None else reached
+            reached = _reached(pair, problem, grads) if reached is None else reached
             grads[path] = None if path in reached else torch.zeros_like(params[path])
     return loss, grads
 
@@ -101,9 +101,10 @@ def _transformed(pair: Pair, problem: PairProblem, options: Mapping[str, Any]) -
     return problem.inner(found), grads
 
 
-def _reached(pair: Pair, problem: PairProblem) -> set[str]:
-    """Leaves on which autograd finds that the reference's outputs depend."""
-    params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
+def _reached(pair: Pair, problem: PairProblem, grads: Tree) -> set[str]:
+    """Leaves without a gradient of the function on which autograd finds that the reference's outputs depend."""
+    asked = [path for path, grad in grads.items() if grad is None]
+    params = {path: leaf.detach().requires_grad_(path in asked) for path, leaf in problem.params.items()}
     grads = backward(pair, problem, forward(pair, "reference", problem, params), params)
     return {path for path, grad in grads.items() if grad is not None}
 

@@ -22,7 +22,7 @@ from gradgate.references.contract import UsageError
 from gradgate.suites.gate.compare import figures
 from gradgate.suites.gate.git import Repository
 from gradgate.suites.gate.overlay import Overlay
-from gradgate.suites.gate.process import ask
+from gradgate.suites.gate.process import SideProcess
 
 ANSWERS = ("measured", "too_large")
 LIMIT = 300.0
@@ -105,9 +105,8 @@ def measure(
         "own": own, "base": False, "describe": False, "jobs": jobs, "limit": LIMIT, "timeout": 60.0,
         "paths": [str(path) for path in overlay.paths], "measure": list(rows),
     }  # fmt: skip
-    with _cache(again):
-        for event in ask(str(python), overlay, request, who):
-            found = event["figure"]
+    with _cache(again), SideProcess(str(python), overlay, who) as process:
+        for found in (event["figure"] for event in process.ask(request) if "figure" in event):
             known = found["status"] in ANSWERS
             values = {name: value for name, value in _values(found).items() if value is not None} if known else {}
             versions = {k: v for k, v in found.get("fingerprint", {}).items() if not k.startswith(("profile", "flag"))}

@@ -126,8 +126,7 @@ def _serve(
     if absent is not None:
         return {"verdict": absent.to_dict()}
     subject = _subject(task.target, task.family, task.method, task.framework, watch)
-    if gc.get_threshold() != COLLECTION:
-        collect_rarely()
+    collect_rarely()
     if device := elsewhere(subject.function):
         return {"elsewhere": device}
     verdict = judge(task, subject, Run(**request["run"]), progress)
@@ -135,7 +134,9 @@ def _serve(
 
 
 def collect_rarely() -> None:
-    """Collect garbage at the thresholds `COLLECTION`, and never visit what is alive now: mostly imported modules."""
+    """From now on, collect garbage at the thresholds `COLLECTION`, and never visit what is alive: mostly modules."""
+    if gc.get_threshold() == COLLECTION:
+        return
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTION)

@@ -108,8 +108,8 @@ def bytes_of_products(profile: str) -> float:
 
 
 def constants_of_products(profile: str) -> float:
-    """Bytes of the smallest over those of the largest of the three products."""
-    return 1 / _unlike(profile, DEEP["layers"])
+    """Bytes of the largest over those of the smallest of the three products."""
+    return _unlike(profile, DEEP["layers"])
 
 
 def _unlike(profile: str, layers: int) -> float:
@@ -178,13 +178,19 @@ def constants(profile: str) -> float:
 
 
 def jvp_work(profile: str) -> float:
-    """FLOPs of a JVP of the inner loss over those of its evaluation."""
+    """How FLOPs of a JVP of the inner loss grow from 4 to 16 layers, over how those of its evaluation grow."""
+    return _grown(_pushed) / _grown(lambda problem: _inner(problem)(problem.params))
+
+
+def _pushed(problem: Any) -> Any:
     import jax
 
-    def pushed(problem: Any) -> Any:
-        return jax.jvp(_inner(problem), (problem.params,), (problem.params,))
+    return jax.jvp(_inner(problem), (problem.params,), (problem.params,))
 
-    return _flops(pushed, **SCORES) / _flops(lambda problem: _inner(problem)(problem.params), **SCORES)
+
+def _grown(function: Callable[..., Any]) -> float:
+    few, many = (_flops(function, **SCORES | {"layers": layers}) for layers in (4, 16))
+    return many / few
 
 
 def rematerialised_jvp(profile: str) -> float:

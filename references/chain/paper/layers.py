@@ -84,11 +84,11 @@ def _extra(schedule: Schedule, costs: Costs) -> float:
 
 
 def weights_share(network: str) -> float:
-    """Bytes of the parameters over those of a step of plain backprop, parameters and gradients included, in percent."""
+    """Bytes of the parameters over those of the stages' tensors that plain backprop holds (Fig. 2.16)."""
     layers, _ = rows.chain_of(network, BATCH, 224, device="meta")
     weights = sum(p.nbytes for layer in layers for p in layer.parameters())
     costs = _costs(network)
-    return 100 * weights / (2 * weights + simulate(classic.save_all(costs.stages), costs).peak)
+    return weights / simulate(classic.save_all(costs.stages), costs).peak
 
 
 def backward_over_forward(network: str) -> float:
@@ -222,6 +222,14 @@ def peak_growth(budget: int = rows.K80) -> float:
     return _of_batch(80, budget)[1] / _of_batch(40, budget)[1]
 
 
+def peak_at_quadratic(budget: int = rows.K80) -> float:
+    """The simulated peak at the first batch with a quadratic segment, over that at the batch before it (§4.3)."""
+    found = quadratic_curve(budget)
+    first = next(n for n, stages in enumerate(found["stages"]) if stages > 1)
+    peak, before = (_of_batch(found["batch"][n], budget)[1] for n in (first, first - 1))
+    return peak / before
+
+
 def later_rate(budget: int = rows.K80) -> float:
     """FLOPs that an image more takes from batch 240 to 480, over those from batch 40 to 80 (§4.3)."""
     early, late = (
@@ -273,12 +281,12 @@ def _modules(layers: Any) -> list[Any]:
 
 
 def dense_layers(network: str) -> float:
-    """Fully-connected layers in percent of all layers with a matrix or filters of weights (§2.4.3)."""
+    """How many layers are fully-connected, over those that are convolutions (§2.4.3)."""
     import torch
 
     layers, _ = rows.chain_of(network, 1, 224, device="meta")
-    weighted = [m for m in _modules(layers) if isinstance(m, (torch.nn.Conv2d, torch.nn.Linear))]
-    return 100 * sum(isinstance(m, torch.nn.Linear) for m in weighted) / len(weighted)
+    dense, filters = (sum(isinstance(m, kind) for m in _modules(layers)) for kind in (torch.nn.Linear, torch.nn.Conv2d))
+    return dense / filters
 
 
 def least_slots(network: str, megabytes: int = 1) -> int:

@@ -12,9 +12,10 @@ from gradgate.references.chain.paper.as_printed import Printed, _Tables
 
 
 def quadratic_share(stages: int = 16, slots: int = 60) -> float:
-    """Percent of the lines that the loop over j runs, the loop over k in it, that carry "recompute everything" along.
+    """Runs of the lines in the loop over j that carry "recompute everything" along, over those of its other lines.
 
-    They are the four lines of `_Tables.row` with the sums and the peaks of Algs. 3.2 and 3.3 (§3.1.11).
+    They are the four lines of `_Tables.row` with the sums and the peaks of Algs. 3.2 and 3.3 (§3.1.11). The loop over
+    k is in the loop over j.
     """
     rng = random.Random(stages)
     p = Printed(*([rng.randint(1, 6) for _ in range(stages + 2)] for _ in range(4)))
@@ -41,4 +42,4 @@ def quadratic_share(stages: int = 16, slots: int = 60) -> float:
         _Tables(p, slots, ())
     finally:
         sys.settrace(before)
-    return 100 * counted[True] / (counted[True] + counted[False])
+    return counted[True] / counted[False]

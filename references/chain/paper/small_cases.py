@@ -76,9 +76,10 @@ def states(gigabytes: float, network: str = "resnet50") -> float:
     return table_bytes(costs, budget) / rows
 
 
-def table_gigabytes(gigabytes: float, network: str = "resnet50") -> float:
-    """Gigabytes of the solver's tables with slots of one byte."""
-    return table_bytes(_costs(network), int(gigabytes * GB)) / GB
+def tables_over_budget(gigabytes: float, network: str = "resnet50") -> float:
+    """Bytes of the solver's tables with slots of one byte, over those of the budget that they plan."""
+    budget = int(gigabytes * GB)
+    return table_bytes(_costs(network), budget) / budget
 
 
 def table_growth(network: str = "resnet50") -> float:

@@ -21,11 +21,12 @@ def phase_one(deep: int = 256, shallow: int = 16, profile: str = "cpu") -> float
     return _temporaries(phase, deep, profile) / _temporaries(phase, shallow, profile)
 
 
-def phase_one_reverse(deep: int = 256, shallow: int = 16, profile: str = "cpu") -> float:
-    """The same of phase 1 by reverse mode (§4.2)."""
+def phase_one_reverse(layers: tuple[int, int, int] = (16, 64, 256), profile: str = "cpu") -> float:
+    """What the last layers add to the temporary bytes of phase 1 by reverse mode, over what the first add (§4.2)."""
     from gradgate.references.invertible.in_jax.phases import input_gradient_reverse
 
-    return _temporaries(input_gradient_reverse, deep, profile) / _temporaries(input_gradient_reverse, shallow, profile)
+    few, some, many = (_temporaries(input_gradient_reverse, depth, profile) for depth in layers)
+    return (many - some) / (some - few)
 
 
 def kept_by_mixed(channels: int = 18, layers: int = 10) -> float:

@@ -53,7 +53,7 @@ def mixed_work(profile: str) -> float:
     return 100 * work_ratio("moonwalk_mixed", "backprop", 18, 10)
 
 
-def half_at_8(profile: str) -> float:
+def pure_at_8(profile: str) -> float:
     """All bytes of pure Moonwalk over backprop's, 10 layers per block, 8 channels, in percent."""
     return _share("moonwalk", 8, profile)
 

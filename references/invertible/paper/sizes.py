@@ -212,6 +212,8 @@ def least_seconds(method: str, layers: int, norm: str = "batch") -> float:
 
 PRINTED = {6: (1839.0, 67.0), 60: (80_000.0, 700.0)}
 """Layers -> the seconds that §6.4 prints of Forward and of Moonwalk."""
+DEEPEST = 3 * 10
+"""Layers of the deepest net of §6.1: "one of {1, 3, 5, 10}" in each of three blocks."""
 
 
 def seconds_by_growth(method: str) -> float:
@@ -221,7 +223,9 @@ def seconds_by_growth(method: str) -> float:
 
 
 def layers_of_ratio(ratio: float, scale: str) -> float:
-    """The layers at which Forward takes so many times as long as Moonwalk, between the two that §6.4 prints.
+    """The layers at which Forward takes so many times as long as Moonwalk, over those of §6.1's deepest net.
+
+    They are between the two numbers of layers that §6.4 prints.
 
     Args:
         ratio: of seconds.
@@ -230,8 +234,8 @@ def layers_of_ratio(ratio: float, scale: str) -> float:
     few, many = PRINTED
     low, high = (slow / fast for slow, fast in PRINTED.values())
     if scale == "power":
-        return few * float((ratio / low) ** (math.log(many / few) / math.log(high / low)))
-    return few + (many - few) * (ratio - low) / (high - low)
+        return few * float((ratio / low) ** (math.log(many / few) / math.log(high / low))) / DEEPEST
+    return (few + (many - few) * (ratio - low) / (high - low)) / DEEPEST
 
 
 def by_columns(hidden: int, numbers: int = 4, layers: int = 16) -> float:

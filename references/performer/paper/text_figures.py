@@ -92,7 +92,7 @@ def _rows() -> list[Published]:
                 said,
             )
             for name, printed, said in (
-                ("II", 0.5, at_most('§4.1: "while consuming much less memory", read as half')),
+                ("II", 1.0, less_than('§4.1: "while consuming much less memory", without a number: less')),
                 ("IV", 1.0, less_than('§4.1: "less memory": at C = 256 parameters and gradient are most of both')),
             )
         ),

@@ -180,6 +180,11 @@ def adjoint_states(length: int, average: bool) -> float:
     return found / (length * (length + 1) // 2) if average else float(found)
 
 
+def over_printed_states(length: int) -> float:
+    """FLOPs of all adjoint states of a diagonal SSM, over the printed N(2P+1)(1+T)T/2."""
+    return adjoint_states(length, average=False) / (STATE * (2 * WIDTH + 1) * (1 + length) * length / 2)
+
+
 def products_first(structure: str, length: int) -> float:
     """FLOPs of the adjoint states of one token by Alg. 2, over those of multiplying C by one A after another.
 

@@ -173,10 +173,11 @@ def largest_saving(length: int) -> float:
     return max(saving(model, length) for model in MODELS)
 
 
-def state_share(model: str, length: int) -> float:
-    """The bytes of parameters, gradients and Adam's moments, in percent of backprop's bytes."""
+def states_over_rest(model: str, length: int) -> float:
+    """The bytes of parameters, gradients and Adam's moments, over all others of backprop."""
     d = width(model)
-    return 100 * 4 * 4 * LAYERS * 3 * (d * d + d) / training_bytes("backprop", model, length)
+    states = 4 * 4 * LAYERS * 3 * (d * d + d)
+    return states / (training_bytes("backprop", model, length) - states)
 
 
 def longest(method: str, model: str = "1.27B", profile: str = "cpu") -> float:

@@ -200,8 +200,8 @@ ROWS = (
             structure,
             "relative",
             "residual_sum",
-            1e-14,
-            at_most(ROUNDING),
+            0.0,
+            equal(1e-14, ROUNDING),
             structure=structure,
         )
         for structure in STRUCTURES
@@ -212,8 +212,8 @@ ROWS = (
         "unstructured, one direction",
         "relative",
         "residual_derivative",
-        1e-13,
-        at_most(ROUNDING),
+        0.0,
+        equal(1e-13, ROUNDING),
     ),
     _row(
         "§3.3, Eq. 3",

@@ -87,8 +87,9 @@ class Step:
             if run.brief:
                 self.tell(run)
                 return
+            line = "" if balls.compares_nothing() else self.line
             for slots in lanes:
-                instead = run.watch(self.equation.primitive.name, self.line, [slots[i] for i in self.outputs])
+                instead = run.watch(self.equation.primitive.name, line, [slots[i] for i in self.outputs])
                 if instead is not None:
                     for place, value in zip(self.outputs, instead, strict=True):
                         slots[place] = value

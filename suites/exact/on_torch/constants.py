@@ -105,8 +105,8 @@ OPERATIONS = frozenset(("mul", "pow", "native_dropout_backward"))
 
 def meant(known: Known, operation: str, args: Any) -> Any:
     """The arguments of an operation with the numbers that its derivative formula means in place of their floats."""
-    node = torch._C._current_autograd_node()
-    if node is None or operation not in OPERATIONS:
+    node = torch._C._current_autograd_node() if operation in OPERATIONS else None
+    if node is None:
         return args
     name = node.name()
     if name == "MulBackward1":  # a product with a scalar that C++ made; those of programs are "MulBackward0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -51,9 +52,15 @@ def _over(a: Any, b: Any) -> Any:
     return a / b
 
 
+_is_zero = operator.methodcaller("is_zero")
+
+
 def quotient(a: Any, b: Any) -> Any:
     """A/b, infinite where floats are, with zeros of positive sign."""
-    return balls.elementwise(_over, number(a), number(b))
+    one, other = number(a), number(b)
+    if balls.elementwise(_is_zero, other).any():
+        return balls.elementwise(_over, one, other)
+    return balls.whole(one / other)
 
 
 @numbers("div")

@@ -7,6 +7,7 @@ and may be nudged, so that the judge can find out whether the result depends on 
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -29,11 +30,17 @@ def caller() -> str:
     frame: Any = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
-        foreign = name.startswith((_TORCH, "<", *_FOREIGN)) or name.endswith(("contextlib.py", "functools.py"))
-        if not foreign and not judges(name):
+        if not _stands_between(name):
             return line_at(name, frame.f_lineno)
         frame = frame.f_back
     return ""
+
+
+@functools.lru_cache(maxsize=4096)
+def _stands_between(file: str) -> bool:
+    """Whether a file is between a program and what watches it: of PyTorch, of NumPy, or of what judges."""
+    foreign = file.startswith((_TORCH, "<", *_FOREIGN)) or file.endswith(("contextlib.py", "functools.py"))
+    return foreign or judges(file)
 
 
 def note(state: Any, name: str) -> None:

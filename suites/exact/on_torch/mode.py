@@ -1,6 +1,6 @@
 """The dispatch mode: every ATen operation runs on floats, and also on the balls of its tensors.
 
-`ways.way_of` says which method of `BallMode` evaluates an operation.
+`ways.known` says which method of `BallMode` evaluates an operation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gradgate.suites.exact.on_torch import constants, exits, foreach
 from gradgate.suites.exact.on_torch.rules import RULES, Rule
 from gradgate.suites.exact.on_torch.shadows import INEXACT, NARROW, Shadows, as_numpy
 from gradgate.suites.exact.on_torch.structure import whole_numbers
-from gradgate.suites.exact.on_torch.ways import functional_of, name_of, outputs_of, way_of
+from gradgate.suites.exact.on_torch.ways import functional_of, known
 from gradgate.suites.exact.tiles import Tiles
 
 
@@ -42,7 +42,7 @@ class Call:
 
     def __init__(self, state: State, func: Any, args: Any, kwargs: Any) -> None:
         self.func, self.args, self.kwargs = func, args, kwargs
-        self.name = name_of(func)
+        self.name = known(func).name
         self.shadows = state.shadows
         self._result: Any = _NOT_RUN
 
@@ -59,7 +59,8 @@ class Call:
     def named(self) -> dict[str, Any]:
         """The arguments by the names of the schema, without those for output."""
         found = {arg.name: value for arg, value in zip(self.func._schema.arguments, self.args, strict=False)}
-        return {**found, **{name: value for name, value in self.kwargs.items() if name not in outputs_of(self.func)}}
+        outputs = known(self.func).outputs
+        return {**found, **{name: value for name, value in self.kwargs.items() if name not in outputs}}
 
     def functional(self) -> Any:
         """The operation itself, or the operation that returns what this one writes in place or into ``out=``."""
@@ -91,18 +92,23 @@ def _array(shadows: Shadows, value: Any, numbers: bool) -> Any:
     return value
 
 
-def _kind(value: Any) -> int:
+def _kind(values: Any) -> int:
     """0 if there is no floating tensor among the values, 2 if one has no numbers ("meta"), else 1."""
-    if isinstance(value, torch.Tensor):
-        return 2 if value.is_meta else int(value.dtype in INEXACT)
-    if isinstance(value, (list, tuple)):
-        return max(map(_kind, value), default=0)
-    return 0
+    kind = 0
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.is_meta:
+                return 2
+            if value.dtype in INEXACT:
+                kind = 1
+        elif isinstance(value, (list, tuple)):
+            kind = max(kind, _kind(value))
+    return kind
 
 
 def _inexact(*values: Any) -> bool:
     """Whether there is a floating tensor with numbers, and none without."""
-    return max(map(_kind, values), default=0) == 1
+    return _kind(values) == 1
 
 
 class BallMode(TorchDispatchMode):
@@ -121,12 +127,12 @@ class BallMode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one operation on floats and on balls."""
         kwargs = kwargs or {}
-        if any(each.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for each in types):
+        if types and any(each.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__ for each in types):
             raise self._failed(balls.Unknown(f"{func} of a tensor that dispatches itself, such as {types[0].__name__}"))
         try:
             if self.state.shadows.truths and self._undecided(args, kwargs):
                 return self._of_truths(func, args, kwargs)
-            return getattr(self, way_of(func))(func, args, kwargs)
+            return getattr(self, known(func).way)(func, args, kwargs)
         except balls.Undecided as error:
             told = str(error)
             raise self._failed(error if told.startswith("aten") else balls.Undecided(f"{func}: {told}")) from None
@@ -153,7 +159,7 @@ class BallMode(TorchDispatchMode):
         Raises:
             Undecided: any other operation.
         """
-        way, name = way_of(func), name_of(func)
+        way, name = known(func).way, known(func).name
         if way == "view":
             result = self.view(func, args, kwargs)
             if isinstance(result, torch.Tensor) and self._undecided(result):
@@ -179,7 +185,7 @@ class BallMode(TorchDispatchMode):
         self._not_random(func)
         result = func(*args, **kwargs)
         self._seen(result)
-        name = name_of(func)
+        name = known(func).name
         if name == "_efficientzerotensor":
             self.state.zeros = True
         elif name in _EMPTY and _inexact(result):
@@ -233,7 +239,7 @@ class BallMode(TorchDispatchMode):
 
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operation that has a rule."""
-        rule, state = RULES[name_of(func)], self.state
+        rule, state = RULES[known(func).name], self.state
         if state.zeros:
             args = _with_memory(args)
         floats = _inexact(args, *kwargs.values())
@@ -265,11 +271,11 @@ class BallMode(TorchDispatchMode):
     def _value(self, rule: Rule, func: Any, args: Any, kwargs: Any) -> Any:
         numbers, shadows = rule.kind == "numbers", self.state.shadows
         if float in map(type, args):
-            args = constants.meant(self.state.constants, name_of(func), args)
+            args = constants.meant(self.state.constants, known(func).name, args)
         given = [_array(shadows, each, numbers) for each in args]
         if not kwargs:
             return rule.function(*given)
-        outputs = outputs_of(func)
+        outputs = known(func).outputs
         named = {
             name: _array(shadows, each, numbers)
             for name, each in kwargs.items()
@@ -300,7 +306,7 @@ class BallMode(TorchDispatchMode):
         if not _inexact(args, *kwargs.values()):
             return func(*args, **kwargs)
         given = Call(self.state, func, args, kwargs).named()
-        targets = [kwargs[name] for name in kwargs if name in outputs_of(func)] or [args[0]]
+        targets = [kwargs[name] for name in kwargs if name in known(func).outputs] or [args[0]]
         with self:
             found = functional_of(func)(**given)
             for target, each in zip(targets, found if isinstance(found, (tuple, list)) else [found], strict=True):
@@ -384,7 +390,8 @@ def _tell(state: State, func: Any, value: Any) -> Any:
     arrays = [balls.whole(each) for each in many if each is not None]
     first = next((each for each in arrays if balls.is_balls(each)), arrays[0] if arrays else None)
     if first is not None and state.watch is not None:  # a comparison has no balls, but was decided by some
-        instead = state.watch(str(func), exits.caller(), first)
+        line = "" if balls.compares_nothing() else exits.caller()
+        instead = state.watch(known(func).text, line, first)
         if instead is not None:
             return [instead if each is first else each for each in arrays] if many is value else instead
     return None

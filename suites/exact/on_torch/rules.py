@@ -62,7 +62,7 @@ def call(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 def number(value: Any) -> Any:
     """A Python number as a ball; arrays and None stay."""
-    return balls.exact(value)[()] if isinstance(value, (bool, int, float, complex)) else value
+    return balls.ball(value) if isinstance(value, (bool, int, float, complex)) else value
 
 
 def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ view of a tensor needs no rule, and what is written in place is seen through eve
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable
 from typing import Any
@@ -60,7 +61,7 @@ class Shadows:
 
     def record(self, tensor: Any) -> Record:
         """The record of a tensor's storage, a new one if it has none."""
-        if tensor.layout != torch.strided:
+        if tensor.layout is not torch.strided:
             raise balls.Unknown(f"a tensor of the layout {tensor.layout}")
         storage = tensor.untyped_storage()
         found = self.records.get(storage._cdata)
@@ -142,7 +143,9 @@ class Shadows:
             overwritten: the floats of the tensor are results, which the caller replaces by balls; they are no data.
         """
         found = self.record(tensor)
-        element = tensor.element_size() // (2 if tensor.dtype in COMPLEX else 1)
+        element = tensor.element_size()
+        if tensor.dtype in COMPLEX:
+            element //= 2
         if found.shadow is None:
             found.element = element
             found.data = _bytes(tensor)
@@ -151,7 +154,7 @@ class Shadows:
             raise balls.Unknown("aten.view.dtype: floats read as floats of another size")
         elif found.data is not None:
             now = _bytes(tensor)
-            if not np.array_equal(now, found.data):
+            if now != found.data:
                 self._renew(found, _numbers(tensor, overwritten), now)
         return found
 
@@ -159,7 +162,8 @@ class Shadows:
         """What foreign code wrote into the memory is data from now on; the rest keeps its balls."""
         if len(now) != len(found.data):
             raise balls.Unknown("a storage that was resized outside of PyTorch's dispatcher")
-        changed = (now != found.data).reshape(-1, found.element).any(axis=1)
+        before, after = (np.frombuffer(each, np.uint8).reshape(-1, found.element) for each in (found.data, now))
+        changed = (before != after).any(axis=1)
         found.shadow = found.shadow.copy()
         found.shadow[changed] = balls.exact(numbers[changed])
         found.data = now
@@ -198,10 +202,12 @@ def _window(flat: Any, tensor: Any, pairs: bool = False) -> Any:
     return as_strided(flat[start:], shape, tuple(flat.itemsize * step for step in strides))
 
 
-def _bytes(tensor: Any) -> Any:
+def _bytes(tensor: Any) -> bytes:
+    """A copy of all bytes of a tensor's storage."""
     storage = tensor.untyped_storage()
-    raw = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-    return as_numpy(raw.cpu()).copy()
+    if storage.device.type != "cpu":
+        storage = storage.cpu()
+    return ctypes.string_at(storage.data_ptr(), storage.nbytes())
 
 
 def _numbers(tensor: Any, without: bool = False) -> Any:

@@ -7,6 +7,7 @@ by PyTorch's own decomposition. An operation without a decomposition is Unknown.
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -86,7 +87,34 @@ def functional_of(func: Any) -> Any:
     raise balls.Unknown(f"{func}: no operation returns what it writes")
 
 
-@functools.cache
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is decided once of an overload.
+
+    Attributes:
+        func: the overload itself, so that its id is of no other one.
+        text: the overload as a watch is told of it.
+        name, way, outputs: `name_of`, `way_of` and `outputs_of` it.
+    """
+
+    func: Any
+    text: str
+    name: str
+    way: str
+    outputs: frozenset[str]
+
+
+_KNOWN: dict[int, Known] = {}
+
+
+def known(func: Any) -> Known:
+    """What is decided once of an overload; found by its id, because PyTorch hashes an overload in Python."""
+    found = _KNOWN.get(id(func))
+    if found is None:
+        found = _KNOWN[id(func)] = Known(func, str(func), name_of(func), way_of(func), outputs_of(func))
+    return found
+
+
 def way_of(func: Any) -> str:
     """How calls of an overload are evaluated: the name of a method of `mode.BallMode`."""
     schema = getattr(func, "_schema", None)

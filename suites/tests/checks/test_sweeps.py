@@ -283,6 +283,11 @@ def test_a_figure_that_is_off_is_refuted(ours, law, monkeypatch):
         figure_of(monkeypatch, lambda profile: ours, **law)
 
 
+def test_a_figure_of_unlike_quantities_says_so(monkeypatch):
+    sentence = figure_of(monkeypatch, lambda profile: 100, unlike="printed are seconds, ours are FLOPs")
+    assert sentence.endswith("; unlike: printed are seconds, ours are FLOPs")
+
+
 def test_a_figure_that_a_profile_cannot_tell_is_inapplicable_in_its_words(monkeypatch):
     def measured(profile):
         raise LookupError(f"{profile}: no compiler gives these bytes")

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from gradgate.references.loading import load
+from gradgate.suites.calibration import drawn_pairs
+from gradgate.suites.engine import lines_run
 from gradgate.suites.judging.lines import Lines, from_json
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.tests.pairs.verdicts import judged
@@ -168,6 +170,28 @@ pair = gradgate.Pair(
         found = judged(load(f"{file}:pair"), ("gradient_exact",))["gradient_exact"]
         assert found.verdict == "upheld", found.reason
         assert found.unrun == said[most]
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_functions_of_no_author_run_on_one_problem_alone(
+    framework: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Functions of gradgate itself have no line to wait for; of an author's file, one that never runs is waited for."""
+    pytest.importorskip(framework)
+    runs: list[Any] = []
+
+    def counted(*given: Any) -> None:
+        runs.append(given)
+        run(*given)
+
+    run = lines_run._run
+    monkeypatch.setattr(lines_run, "_run", counted)
+    found = drawn_pairs.judged(framework, 1)
+    assert (found.verdict, found.lines, len(runs)) == ("upheld", (), 1)
+    runs.clear()
+    body, sizes, _ = BODIES["a line for many numbers"]
+    assert verdict(tmp_path, framework, body, sizes).lines
+    assert len(runs) > 1
 
 
 def test_the_trace_function_of_others_comes_back(tmp_path: Path) -> None:

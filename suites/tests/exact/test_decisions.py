@@ -44,6 +44,42 @@ def test_sides_lines_and_margins(seen, x, sides, margin, signs):
     assert {line.partition(":")[0] for _, line, _ in located} == {"test_decisions.py"}
 
 
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_line_is_looked_up_for_comparisons_alone(framework, monkeypatch):
+    """To find a line takes longer than to compute a few numbers; who asks for every operation has all lines."""
+    xp = pytest.importorskip({"jax": "jax.numpy", "torch": "torch"}[framework])
+    from gradgate.suites.exact.parting import recorded
+
+    asked = []
+    if framework == "jax":
+        from gradgate.suites.exact import on_jax
+        from gradgate.suites.exact.on_jax import block as module
+
+        name = "source_line"
+    else:
+        from gradgate.suites.exact import on_torch
+        from gradgate.suites.exact.on_torch import exits as module
+
+        name = "caller"
+    look_up = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *given: asked.append(given) or look_up(*given))
+
+    def function(x):
+        return xp.where(x > 1.0, xp.exp(x), xp.sin(x)) * xp.cos(x)
+
+    def run(watch):
+        if framework == "jax":
+            on_jax.trace(function, balls.exact([0.5, 2.0])).evaluate(balls.exact([0.5, 2.0]), watch=watch)
+        else:
+            on_torch.evaluate(function, xp.tensor([0.5, 2.0]), watch=lambda *given: watch(*given[:2], [given[2]]))
+
+    decisions.recorded(run, {})
+    few = len(asked)  # > and where, and in JAX what calls it
+    steps = recorded(run)
+    assert few <= 3 < 5 <= len(asked) - few
+    assert all(step.line for step in steps)
+
+
 @pytest.mark.parametrize(("x", "sides"), [([1.0, 2.0], {0, -1}), ([1.0, 3.0], {0})])
 def test_torch_equal_is_a_decision_of_its_own(x, sides):
     """Its answer is a boolean of Python, and the operation after it is no part of it; nor are those in place."""

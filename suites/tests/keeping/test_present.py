@@ -176,12 +176,38 @@ def test_what_a_shell_sets_for_each_command_is_not_read_by_a_loop_over_all_varia
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_FLAG", "1")
+    for name in ("PWD", "GITHUB_RUN_ID", "CI_JOB_ID"):
+        monkeypatch.setenv(name, "one")
     write("mine.py", "import os\n[value for value in os.environ.values()]\n")(project, monkeypatch)
     record = read(project)
-    monkeypatch.setenv("_", "/usr/bin/another")
+    for name in ("_", "PWD", "GITHUB_RUN_ID", "CI_JOB_ID"):
+        monkeypatch.setenv(name, "another")
     assert difference(project, record, Present(project, Store()).packages(record)) == ""
     monkeypatch.setenv("MY_FLAG", "2")
     assert "MY_FLAG" in difference(project, record, {})
+
+
+@pytest.mark.parametrize("name", ["PWD", "GITHUB_RUN_ID"])
+def test_what_differs_in_each_run_is_read_by_a_program_that_asks_for_it(
+    name: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "1")
+    write("mine.py", f"import os\nos.environ[{name!r}]\n")(project, monkeypatch)
+    record = read(project)
+    assert difference(project, record, {}) == ""
+    monkeypatch.setenv(name, "2")
+    assert name in difference(project, record, {})
+
+
+def test_importing_tqdm_as_pytorch_does_reads_no_variable_of_others(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tqdm")
+    monkeypatch.setenv("MY_FLAG", "1")
+    write("mine.py", "import tqdm\n")(project, monkeypatch)
+    record = read(project)
+    monkeypatch.setenv("MY_FLAG", "2")
+    assert difference(project, record, Present(project, Store()).packages(record)) == ""
 
 
 def test_bytecode_beside_a_module_of_the_project_is_never_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

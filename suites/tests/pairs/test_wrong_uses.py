@@ -45,6 +45,10 @@ WRONG: dict[str, tuple[str, str]] = {
         pair(inputs="{'x': normal('T H'), 'w': normal('K')}", dims="{'T': (3,), 'H': (4,), 'K': (5,)}"),
         "p: the reference raised",
     ),
+    "dims that fit only if one is 1": (
+        pair(inputs="{'x': normal('T H'), 'w': normal('T')}"),
+        "p: the reference raised",
+    ),
     "an option nobody takes": (pair(options="{'reduction': ('sum',)}"), "cannot be called as op(x, w, reduction=…)"),
     "a string of values": (
         pair("'ops:summed'", reference="'ops:summed_plain'", options="{'reduction': 'mean'}"),
@@ -194,6 +198,45 @@ def test_a_module_with_parameters_is_refused_because_their_gradients_would_not_b
         declared(folder, framework, text.replace("LAYER", "fixed"))
     finally:
         sys.modules.pop("layers", None)
+
+
+CAPTURED = {
+    "torch": """
+w = torch.ones(4, requires_grad=True)
+frozen = torch.ones(4)
+layer = torch.nn.Linear(4, 4)
+def op(x): return x * USED
+def plain(x): return x * frozen
+""",
+    "jax": """
+import equinox
+layer, frozen = equinox.nn.Linear(4, 4, key=jax.random.key(0)), jax.numpy.ones(4)
+w = layer
+def op(x): return x * (USED if USED is frozen else USED.weight[0])
+def plain(x): return x * frozen
+""",
+}
+
+
+@pytest.mark.parametrize("framework", ARRAYS)
+def test_what_a_function_captures_is_refused_if_it_has_a_gradient(
+    framework: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip(framework)
+    pytest.importorskip("equinox")
+    declares = "\nfrom gradgate import *\np = Pair(op, plain, {'x': normal('T 4')}, {'T': (2,)})\n"
+    states = {}
+    for used in ("w", "frozen"):
+        text = f"import {framework}\n{CAPTURED[framework]}".replace("USED", used) + declares
+        (folder / f"{used}_pairs.py").write_text(text)
+        status = cli.main(["verify", f"{used}_pairs.py", "--claim", "tree", "--jobs", "1"])
+        told = capsys.readouterr()
+        states[used] = (
+            status,
+            "w, whose gradients would not be judged: make them inputs" in " ".join((told.out + told.err).split()),
+        )
+    assert states["w"] in ((2, True), (3, True))
+    assert states["frozen"] == (0, False)
 
 
 @pytest.mark.parametrize("framework", ARRAYS)

@@ -12,7 +12,7 @@ from gradgate.references.errors import UsageError
 from gradgate.references.published import Published, at_most, upheld
 from gradgate.suites.measuring import paper_results
 
-BELOW = upheld(at_most("the paper says: always below"))
+BELOW = upheld(at_most('the paper says: "always below 0.9"'))
 SEVERAL = {"B": [2, 4, 8], "106M": [1.0, 2.0, 4.0], "278M": [3.0, 3.0, 3.0], "587M": [1.0, 1.0, 5.0]}
 STEADY = {"step": [0, 10, 20], "full": [4.0, 2.0, 1.0], "slim": [4.0, 2.0, 1.5], "distance": 0.25, "note": "a"}
 

@@ -55,6 +55,15 @@ def test_a_share_and_a_figure_are_what_their_functions_make():
     assert (printed.check, printed.law) == ("figure", law_kinds.Figure(2, "math:sqrt", "bytes"))
 
 
+def test_a_figure_of_unlike_quantities_is_not_refuted_and_not_upheld_one_sidedly():
+    given = {"printed": 2, "measured": "math:sqrt", "unit": "times", "unlike": "printed are seconds, ours are FLOPs"}
+    assert figure("f", "s", "p", tolerance=0.25, **given).law.unlike == given["unlike"]
+    with pytest.raises(UsageError, match="unlike quantities uphold nothing at most"):
+        figure("f", "s", "p", bound="at most", **given)
+    with pytest.raises(UsageError, match="unlike quantities refute nothing"):
+        figure("f", "s", "p", expected="refuted", declared_reason="it is false", **given)
+
+
 def test_a_claim_made_of_a_law_names_the_check_of_its_kind():
     law = law_kinds.Growth("peak_bytes", OVER, 1)
     made = claim("mine", "s", "p", law, expected="refuted", declared_reason="it is false")

@@ -16,6 +16,7 @@ import pytest
 from gradgate.references import ledger, published, registry
 from gradgate.references.contract import Claim
 from gradgate.references.errors import UsageError
+from gradgate.references.law_kinds import Figure, Within
 from gradgate.references.ledger import NO_NUMBER, Statement
 from gradgate.references.published import (
     OUTCOMES,
@@ -78,23 +79,57 @@ def unfair(rows: Iterable[Published]) -> list[str]:
         if row.printed is None or row.expects is None:
             continue
         one_sided, words = row.expects.agreement.how != "equal", row.expects.agreement.because
+        settled = row.expects.verdict in ("upheld", "refuted")
         if row.unlike and (row.expects.verdict == "refuted" or (row.expects.verdict == "upheld" and one_sided)):
             found.append(f"{row.name}: unlike")
-        named = row.printed in (0, 100 if row.unit.startswith("%") else 1)
-        if row.expects.verdict == "refuted" and one_sided and not named:
-            quoted = " ".join(re.findall(r'"[^"]*"', words)).replace(",", "")
-            if row.printed not in map(float, re.findall(r"\d+(?:\.\d+)?", quoted)):
-                found.append(f"{row.name}: a bound of our own")
+        compared = row.printed in (0, 100 if row.unit.startswith("%") else 1)
+        if settled and one_sided and not compared and row.printed not in named(words):
+            found.append(f"{row.name}: a bound of our own")
     return found
+
+
+WORDS = {"ten": 10, "one order": 10, "order of": 10, "orders of": 100, "hundreds": 100, "thousands": 1000}
+WORDS |= {"several": 3, "most ": 50, "mostly": 50}
+
+
+def named(words: str) -> set[float]:
+    """The numbers that the quoted words name, and the quotients of any two of them."""
+    quoted = " ".join(part for mark in "\"'" for part in re.findall(f"{mark}([^{mark}]*){mark}", words)).replace(
+        ",", ""
+    )
+    found = {float(number) for number in re.findall(r"\d+(?:\.\d+)?(?:e-\d+)?", quoted)}
+    found |= {float(number) for word, number in WORDS.items() if word in quoted}
+    return found | {one / other for one in found for other in found if other}
+
+
+def unfair_claims(claims: Iterable[Claim]) -> list[str]:
+    """Claims that another quantity than the printed one refutes, or upholds one-sidedly."""
+    return [
+        claim.name
+        for claim in claims
+        if isinstance(claim.law, Figure)
+        and claim.law.unlike
+        and (claim.expected == "refuted" or claim.law.within.bound != "equal")
+    ]
 
 
 @pytest.mark.parametrize("family", WITH_LEDGER)
 def test_no_verdict_rests_on_another_quantity_or_on_a_bound_of_our_own(family: str) -> None:
-    assert unfair(row for one in ledger.of_family(family).entries for row in one.rows) == []
+    entries = ledger.of_family(family).entries
+    assert unfair(row for one in entries for row in one.rows) == []
+    assert unfair_claims(claim for one in entries for _, claim in one.claims) == []
+
+
+def test_a_planted_unfair_claim_is_found() -> None:
+    seconds = Figure(2, "m:f", "times", Within("equal", 0.25), "printed are seconds")
+    fair = dataclasses.replace(CLAIMS[4], law=seconds)
+    one_sided = dataclasses.replace(fair, name="one_sided", law=dataclasses.replace(seconds, within=Within("at most")))
+    off = dataclasses.replace(fair, name="off", expected="refuted", declared_reason="seconds")
+    assert unfair_claims([fair, one_sided, off]) == ["one_sided", "off"]
 
 
 PLANTED = [
-    ({"unlike": "printed are seconds", "expects": upheld(at_most("a roofline"))}, "uphold nothing at most"),
+    ({"unlike": "printed are seconds", "expects": upheld(at_most('"2 at most"'))}, "uphold nothing at most"),
     ({"unlike": "printed are seconds", "expects": refuted(equal(0.1, "'2'"), 9.0)}, "refute nothing"),
     ({"expects": refuted(at_most('"at most 20"'), 9.0)}, "chosen here refutes nothing"),
     ({"expects": refuted(at_most('"hardly visible": 2 would be'), 9.0)}, "chosen here refutes nothing"),
@@ -102,7 +137,9 @@ PLANTED = [
         {"printed": 1.0, "unit": "%", "expects": refuted(at_most('"hardly visible"'), 9.0)},
         "chosen here refutes nothing",
     ),
-    ({"unlike": "printed are seconds", "expects": upheld(more_than('"more than 1"'))}, "uphold nothing more than"),
+    ({"unlike": "printed are seconds", "expects": upheld(more_than('"more than 2"'))}, "uphold nothing more than"),
+    ({"expects": upheld(at_most('"hardly visible": 2 would be'))}, "chosen here upholds nothing"),
+    ({"printed": 0.9, "expects": upheld(at_most('"fails to converge": below 90%'))}, "chosen here upholds nothing"),
 ]
 
 
@@ -121,6 +158,9 @@ def test_unlike_figures_that_are_equal_and_bounds_that_the_paper_names_have_a_ve
         dataclasses.replace(ROWS[1], unlike="printed are seconds", expects=upheld(equal(0.1, "quotients"))),
         dataclasses.replace(ROWS[1], reason="tested", expects=refuted(at_most('"at most 2"'), 9.0)),
         dataclasses.replace(ROWS[0], reason="tested", expects=refuted(at_most('"no more"'), 9.0)),
+        dataclasses.replace(ROWS[1], expects=upheld(at_most('"at most 2"'))),
+        dataclasses.replace(ROWS[0], expects=upheld(more_than("slower"))),
+        dataclasses.replace(ROWS[1], printed=50.0, unit="%", expects=upheld(more_than('"most of it"'))),
     )
     assert unfair(fair) == []
 

@@ -49,12 +49,12 @@ def outcome(expects: Expectation | None, ours: Any) -> str:
         (equal(0.0, "counts"), 10.0, math.nextafter(10.0, 11)),
         (OVER, 10.0, 9.99),
         (OVER, 1e9, 0.0),
-        (at_least("about 10", 0.1), 9.0, 8.9),
+        (at_least('"about 10"', 0.1), 9.0, 8.9),
         (UNDER, 10.0, 10.01),
         (UNDER, -5.0, 11.0),
-        (more_than("more"), math.nextafter(10.0, 11), 10.0),
-        (less_than("less"), math.nextafter(10.0, 9), 10.0),
-        (at_most("about 10", 0.1), 11.0, 11.1),
+        (more_than('"more than 10"'), math.nextafter(10.0, 11), 10.0),
+        (less_than('"less than 10"'), math.nextafter(10.0, 9), 10.0),
+        (at_most('"about 10"', 0.1), 11.0, 11.1),
     ],
 )
 def test_what_agrees_is_upheld_and_what_does_not_is_not_as_declared(
@@ -187,6 +187,49 @@ def test_a_bound_that_the_paper_does_not_name_refutes_nothing() -> None:
         row(refuted(at_least('"over 100 times"'), instead=5.0))
     with pytest.raises(UsageError, match="a bound that was chosen here refutes nothing"):
         dataclasses.replace(row(refuted(at_most('"never"'), instead=5.0), printed=1.0), unit="%")
+
+
+def test_a_bound_that_the_paper_does_not_name_upholds_nothing() -> None:
+    for said in (at_least("ours, of 10"), more_than('"much more": 10 times'), at_most('"several"'), less_than('"two"')):
+        with pytest.raises(UsageError, match="a bound that was chosen here upholds nothing"):
+            row(upheld(said))
+    with pytest.raises(UsageError, match="a bound that was chosen here upholds nothing"):
+        dataclasses.replace(row(upheld(more_than('"most"')), printed=50.0), unit="%", printed=40.0)
+
+
+@pytest.mark.parametrize(
+    ("printed", "unit", "words"),
+    [
+        (10.0, "times", "'ten times as large'"),
+        (10.0, "times", '"by more than one order"'),
+        (10.0, "times", '"more than an order of magnitude"'),
+        (100.0, "times", '"orders of magnitude"'),
+        (100.0, "slots", "'could be in the hundreds'"),
+        (1000.0, "times", '"thousands of times faster"'),
+        (3.0, "times", '"by several folds"'),
+        (1e-5, "relative", '"of order 1e-6–1e-5"'),
+        (100 / 35, "times", '"from 35K tokens to above 100K"'),
+        (50.0, "%", '"most of the budget"'),
+        (0.5, "", '"mostly"'),
+        (1.0, "times", "slower"),
+        (0.0, "", "it grows"),
+        (100.0, "%", "less than the whole"),
+    ],
+)
+def test_a_bound_that_the_words_name_or_that_compares_two_things_upholds(printed: float, unit: str, words: str) -> None:
+    told = Published("§1", "a", "b", unit, "m:f", {}, printed, expects=upheld(more_than(words)))
+    judged = judge(told, printed + 1.0)
+    assert judged is not None
+    assert judged.outcome == "upheld"
+    if printed not in (0.0, 1.0) and (printed, unit) != (100.0, "%"):
+        with pytest.raises(UsageError, match="chosen here upholds nothing"):
+            dataclasses.replace(told, expects=upheld(more_than(words.replace('"', "").replace("'", ""))))
+
+
+def test_the_tolerance_around_a_printed_zero_is_absolute() -> None:
+    rounding = upheld(equal(1e-12, "equal but for rounding in float64"))
+    outcomes = [one.outcome for ours in (3e-16, -3e-16, 2e-12) if (one := judge(row(rounding, 0.0), ours))]
+    assert outcomes == ["upheld", "upheld", "not as declared"]
 
 
 def test_the_key_of_a_row_depends_on_what_is_measured_and_not_on_what_is_declared() -> None:

@@ -146,7 +146,13 @@ def test_forward_mode_costs_more_than_mixed_mode_from_two_numbers_on(jax: Any) -
 
 def test_a_product_that_is_cheap_is_not_forward_over_forward(jax: Any) -> None:
     assert growth.forward_over_forward("cpu") == pytest.approx(1, abs=0.1)
-    assert growth.jvp_work("cpu") < 3
+    assert growth.jvp_work("cpu") == pytest.approx(1, abs=0.05)
+
+
+def test_a_jvp_that_grows_faster_than_an_evaluation_is_not_proportional(monkeypatch: pytest.MonkeyPatch) -> None:
+    powers = {growth._pushed: 2}
+    monkeypatch.setattr(growth, "_flops", lambda function, **fields: float(fields["layers"] ** powers.get(function, 1)))
+    assert growth.jvp_work("cpu") == 4
 
 
 def test_figures_of_bytes_are_of_the_host_alone() -> None:

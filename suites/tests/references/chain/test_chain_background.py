@@ -111,6 +111,10 @@ def test_no_peak_need_be_compared_but_failure_must_be_known() -> None:
     assert errata.peaks_unneeded() == 100.0
 
 
+def test_compute_rises_little_while_slots_are_many_and_steeply_where_they_are_few() -> None:
+    assert tradeoff.late_rise(40, 6, 12, 40) < 1 < tradeoff.late_rise(40, 12, 13, 40)
+
+
 @pytest.mark.parametrize("stages", [20, 40])
 def test_the_corner_is_where_a_second_recomputation_begins(stages: int) -> None:
     from gradgate.references.chain.schedules import classic

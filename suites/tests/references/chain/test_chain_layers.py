@@ -12,7 +12,7 @@ from gradgate.references.chain.paper.as_printed import Printed
 from gradgate.references.chain.schedules import classic
 from gradgate.references.chain.schedules.costs import Costs
 from gradgate.references.chain.schedules.simulate import simulate
-from gradgate.references.chain.schedules.solver import minimum_budget, precise_dp
+from gradgate.references.chain.schedules.solver import minimum_budget, precise_dp, table_bytes
 
 UNEVEN = Costs.of([9, 1, 1, 9, 1, 1, 1, 1], [1] * 8, [2, 8, 1, 1, 8, 1, 1, 1, 1], [0, 1, 0, 4, 0, 0, 1, 0])
 
@@ -74,8 +74,19 @@ def test_layers_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
             return (*chain, networks.Loss(torch.randint(10, (2,)))), torch.randn(2, 3, 8, 8)
 
     monkeypatch.setattr(rows, "chain_of", dense)
-    assert layers.dense_layers("any") == pytest.approx(200 / 3)
+    assert layers.dense_layers("any") == 2
+    assert layers.weights_share("any") > 1, "such weights are most of a step's bytes"
     assert layers.longest_convolution("any") < 1
+
+
+def test_a_peak_that_drops_where_quadratic_segments_begin_is_told_from_one_that_rises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    curve = {"batch": [40, 80, 160, 320], "stages": [1, 1, 3, 3]}
+    monkeypatch.setattr(layers, "quadratic_curve", lambda budget: curve)
+    for peaks, expected in (({80: 100, 160: 90}, 0.9), ({80: 100, 160: 110}, 1.1)):
+        monkeypatch.setattr(layers, "_of_batch", lambda batch, budget, peaks=peaks: (0.0, peaks[batch]))
+        assert layers.peak_at_quadratic() == expected
 
 
 def test_values_that_hold_recordings_need_no_less_than_values_alone(of: Any) -> None:
@@ -158,7 +169,7 @@ def test_one_node_of_each_branch_separates_and_a_node_that_is_read_twice_subsume
 
 
 def test_lines_that_carry_recompute_everything_along_weigh_more_in_a_short_loop() -> None:
-    assert 0 < memoised.quadratic_share(12, 30) < 10 < memoised.quadratic_share(4, 16)
+    assert 0 < memoised.quadratic_share(12, 30) < 0.1 < memoised.quadratic_share(4, 16)
 
 
 def test_a_policy_without_m_fits_and_is_not_always_least() -> None:
@@ -170,4 +181,5 @@ def test_a_table_has_a_budget_for_every_byte(monkeypatch: pytest.MonkeyPatch) ->
     costs = Costs.uniform(6)
     monkeypatch.setattr(small_cases, "_costs", lambda network: costs)
     assert small_cases.states(1) == pytest.approx(1e9, rel=1e-6)
+    assert small_cases.tables_over_budget(1) == table_bytes(costs, 10**9) / 1e9
     assert simulate(classic.save_all(6), costs).peak < 1e9

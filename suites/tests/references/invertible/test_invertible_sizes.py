@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gradgate.references.backends import leaves, to_numpy
-from gradgate.references.invertible.paper import digits, directions, rows, sizes, timings
+from gradgate.references.invertible.paper import digits, directions, parts, rows, sizes, timings
 from gradgate.references.invertible.problem import InvertibleSpec
 from gradgate.references.published import judge
 
@@ -56,11 +56,19 @@ def test_the_error_of_a_projection_is_the_sine_of_the_angle_and_not_the_angle(ja
     assert directions.error_over_sine(1.4, 1) * math.sin(1.4) / 1.4 < 0.8
 
 
+@pytest.mark.parametrize(("power", "expected"), [(1, 4), (2, 16), (0.5, 2)])
+def test_bytes_that_grow_otherwise_than_with_the_layers_are_seen(
+    power: float, expected: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "_temporaries", lambda program, layers, profile: 1000 + layers**power)
+    assert parts.phase_one_reverse() == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("scale", ["line", "power"])
 def test_a_network_between_the_printed_ones_has_the_ratio_of_300_days_and_a_deeper_one_has_a_larger(scale: str) -> None:
-    assert sizes.layers_of_ratio(1839 / 67, scale) == pytest.approx(6)
-    assert sizes.layers_of_ratio(80_000 / 700, scale) == pytest.approx(60)
-    assert 20 < sizes.layers_of_ratio(300 / 5, scale) < 30
+    assert sizes.layers_of_ratio(1839 / 67, scale) == pytest.approx(6 / 30)
+    assert sizes.layers_of_ratio(80_000 / 700, scale) == pytest.approx(60 / 30)
+    assert 20 / 30 < sizes.layers_of_ratio(300 / 5, scale) < 1
     found = [row for row in rows.PUBLISHED if row.place == "§6.4, days of Forward" and f" {scale} " in str(row.x)]
     told = [judge(row, sizes.layers_of_ratio(ratio, scale)) for row in found for ratio in (60.0, 90.0)]
     assert [one.outcome for one in told if one] == ["upheld", "not as declared"]

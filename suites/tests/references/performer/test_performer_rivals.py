@@ -59,6 +59,11 @@ def test_the_sliced_forward_pass_is_exact_and_the_heuristics_are_not(jax: Any) -
     assert min(heuristics.distance("stopped"), heuristics.distance("cleared")) > 0.1
 
 
+def test_a_gradient_comes_back_to_the_first_slice_through_the_states_alone(jax: Any) -> None:
+    assert heuristics.across("nothing") > 0.01
+    assert heuristics.across("stopped") == heuristics.across("cleared") == 0
+
+
 def test_slices_with_cleared_states_have_another_loss_and_stopped_gradients_have_not(jax: Any) -> None:
     with precision("jax", "float64"):
         problem: Any = PerformerSpec(length=8, seed=5).build("jax")

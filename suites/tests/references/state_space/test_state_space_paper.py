@@ -49,6 +49,7 @@ def test_what_alg_1_stores_is_counted_from_its_arrays(jax: Any) -> None:
 def test_a_state_and_its_flops(jax: Any) -> None:
     assert costs.adjoint_states(4, average=False) == 6 * costs.STATE * costs.WIDTH
     assert costs.adjoint_states(4, average=True) == 0.6 * costs.STATE * costs.WIDTH
+    assert costs.over_printed_states(4) == pytest.approx(0.6 * costs.WIDTH / (2 * costs.WIDTH + 1))
 
 
 def test_products_of_matrices_first_cost_more_and_of_diagonals_as_much_more(jax: Any) -> None:
