@@ -21,10 +21,10 @@ _ON: contextvars.ContextVar[bool] = contextvars.ContextVar("direct", default=Fal
 
 
 @contextlib.contextmanager
-def allowed(wanted: bool) -> Iterator[None]:
-    """A scope in which `vjp` and `jvp` work directly, if it is wanted and no derivative is being taken around it."""
+def allowed() -> Iterator[None]:
+    """A scope in which `vjp` and `jvp` work directly, if no derivative is being taken around it."""
     outer = forward_ad._current_level >= 0 or torch.compiler.is_compiling() or _transforms()
-    token = _ON.set(wanted and not outer)
+    token = _ON.set(not outer)
     try:
         yield
     finally:
@@ -39,18 +39,18 @@ def vjp(function: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> 
     """As `torch.func.vjp`; the pullback can be called once, and its results have no graph."""
     if not _ON.get() or _transforms():
         return torch.func.vjp(function, *primals, has_aux=has_aux)
-    leaves = _leaves(primals)
+    leaves = leaves_of(primals)
     floats = [place for place, leaf in enumerate(leaves) if _is_floating(leaf)]
     with torch.no_grad():  # a view of a dual number is one too; what `detach` gives is not
         for place in floats:
             leaves[place] = leaves[place].view_as(leaves[place]).requires_grad_()
     with torch.enable_grad():
-        found = function(*_like(primals, leaves))
+        found = function(*tree_like(primals, leaves))
     value, aux = found if has_aux else (found, None)
-    outputs = _leaves(value)
+    outputs = leaves_of(value)
 
     def pull(cotangents: Tree) -> Any:
-        both = zip(outputs, _leaves(cotangents), strict=True)
+        both = zip(outputs, leaves_of(cotangents), strict=True)
         ends = [(y, g) for y, g in both if isinstance(y, torch.Tensor) and y.requires_grad]
         wanted = [leaves[place] for place in floats]
         grads: Any = [None] * len(wanted)
@@ -60,25 +60,25 @@ def vjp(function: Callable[..., Any], *primals: Tree, has_aux: bool = False) -> 
         pulled: list[Any] = [None] * len(leaves)
         for place, leaf, found in zip(floats, wanted, grads, strict=True):
             pulled[place] = _or_zeros(found, leaf)
-        return _like(primals, pulled)
+        return tree_like(primals, pulled)
 
     return (_detached(value), pull, _detached(aux)) if has_aux else (_detached(value), pull)
 
 
-def _leaves(tree: Tree) -> list[Any]:
+def leaves_of(tree: Tree) -> list[Any]:
     """The leaves of a tree. Lists and tuples are taken apart here, because PyTorch's own function is slow."""
     found: list[Any] = []
     for each in tree if type(tree) in (list, tuple) else (tree,):
         if type(each) is torch.Tensor:
             found.append(each)
         elif type(each) in (list, tuple):
-            found += _leaves(each)
+            found += leaves_of(each)
         else:
             found += _pytree.tree_leaves(each)
     return found
 
 
-def _like(tree: Tree, leaves: Sequence[Any]) -> Any:
+def tree_like(tree: Tree, leaves: Sequence[Any]) -> Any:
     """A tree like this one, with other leaves."""
     given = iter(leaves)
 
@@ -101,7 +101,7 @@ def _or_zeros(found: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
 
 
 def _detached(tree: Tree) -> Tree:
-    return _like(tree, [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in _leaves(tree)])
+    return tree_like(tree, [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves_of(tree)])
 
 
 def jvp(function: Callable[..., Any], primals: tuple[Tree, ...], tangents: tuple[Tree, ...]) -> tuple[Tree, Tree]:
@@ -112,13 +112,28 @@ def jvp(function: Callable[..., Any], primals: tuple[Tree, ...], tangents: tuple
     if not _ON.get() or _transforms():
         found = torch.func.jvp(function, primals, tangents)
         return found[0], found[1]
-    moving = list(zip(_leaves(primals), _leaves(tangents), strict=True))
+    moving = list(zip(leaves_of(primals), leaves_of(tangents), strict=True))
     token = _ON.set(False)
     try:
         with forward_ad.dual_level():
-            answer = function(*_like(primals, [forward_ad.make_dual(leaf, slope) for leaf, slope in moving]))
-            pairs = [forward_ad.unpack_dual(y) for y in _leaves(answer)]
+            answer = function(*tree_like(primals, [forward_ad.make_dual(leaf, slope) for leaf, slope in moving]))
+            pairs = [forward_ad.unpack_dual(y) for y in leaves_of(answer)]
             values, slopes = [p.primal for p in pairs], [_or_zeros(p.tangent, p.primal) for p in pairs]
-            return _like(answer, values), _like(answer, slopes)
+            return tree_like(answer, values), tree_like(answer, slopes)
     finally:
         _ON.reset(token)
+
+
+def tangent(function: Callable[..., Any], primals: tuple[Tree, ...], tangents: tuple[Tree, ...]) -> Tree:
+    """The second result of `torch.func.jvp`, which cannot be called while the numbers around it are dual.
+
+    There the function is run on dual numbers of the same level.
+    """
+    if forward_ad._current_level < 0 or _transforms():
+        return torch.func.jvp(function, primals, tangents)[1]
+    moving = zip(leaves_of(primals), leaves_of(tangents), strict=True)
+    with forward_ad._set_fwd_grad_enabled(True):  # an autograd function's rule is called without
+        duals = [forward_ad.make_dual(forward_ad.unpack_dual(leaf).primal, slope) for leaf, slope in moving]
+        answer = function(*tree_like(primals, duals))
+        pairs = [forward_ad.unpack_dual(y) for y in leaves_of(answer)]
+        return tree_like(answer, [_or_zeros(p.tangent, p.primal) for p in pairs])

@@ -101,7 +101,7 @@ def meta_gradient(
         recorded = [leaf for leaf in _pytree.tree_leaves(given) if _is_recorded(leaf)]
         loop: Any = told.loop(*_pytree.tree_map(lambda leaf: leaf.detach() if _is_recorded(leaf) else leaf, given))
         inner = functools.partial(loop.inner_loss, block=rematerialised if remat else _as_it_is)
-        with direct.allowed(not remat):
+        with direct.allowed():
             if checkpointing == "states":
                 found, grads = stored(loop, inner, forward_over_reverse, save_inner_grads, remat)
             else:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils import _pytree
+
+from gradgate.references.bilevel.in_torch import direct
 
 
 def remat(layer: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
@@ -26,12 +28,10 @@ def remat(layer: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """
 
     def rematerialised(*inputs: Any) -> torch.Tensor:
-        flat, structure = _pytree.tree_flatten(inputs)
-
         def run(*leaves: torch.Tensor) -> torch.Tensor:
-            return layer(*_pytree.tree_unflatten(list(leaves), structure))
+            return layer(*direct.tree_like(inputs, leaves))
 
-        found: torch.Tensor = _Remat.apply(run, *flat)
+        found: torch.Tensor = _Remat.apply(run, *direct.leaves_of(inputs))
         return found
 
     return rematerialised
@@ -52,12 +52,12 @@ class _Remat(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: Any) -> Any:
-        _, pull = torch.func.vjp(ctx.run, *living(ctx))[:2]
+        _, pull = direct.vjp(ctx.run, *living(ctx))
         return None, *pull(cotangent)
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: Any) -> Any:
-        return torch.func.jvp(ctx.run, living(ctx), tangents)[1]
+        return direct.tangent(ctx.run, living(ctx), tangents)
 
 
 def living(ctx: Any) -> tuple[torch.Tensor, ...]:
@@ -67,3 +67,6 @@ def living(ctx: Any) -> tuple[torch.Tensor, ...]:
     operation unwraps it, but a further transform does not; so one operation is applied here, which copies nothing.
     """
     return tuple(leaf.view_as(leaf) for leaf in ctx.saved_tensors)
+
+
+_Remat.forward.__signature__ = inspect.signature(_Remat.forward)  # type: ignore[attr-defined] # else read in each call
