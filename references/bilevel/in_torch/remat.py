@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils import _pytree
 
 from gradgate.references.bilevel.in_torch import direct
 
@@ -28,10 +29,12 @@ def remat(layer: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """
 
     def rematerialised(*inputs: Any) -> torch.Tensor:
-        def run(*leaves: torch.Tensor) -> torch.Tensor:
-            return layer(*direct.tree_like(inputs, leaves))
+        flat, structure = _pytree.tree_flatten(inputs)
 
-        found: torch.Tensor = _Remat.apply(run, *direct.leaves_of(inputs))
+        def run(*leaves: torch.Tensor) -> torch.Tensor:  # keeps no input: its graph would stay in memory
+            return layer(*_pytree.tree_unflatten(list(leaves), structure))
+
+        found: torch.Tensor = _Remat.apply(run, *flat)
         return found
 
     return rematerialised
