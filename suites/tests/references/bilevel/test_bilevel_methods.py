@@ -149,16 +149,16 @@ def test_rematerialised_layers_have_tangents_in_dual_numbers_of_pytorch(
 
     x, slope = torch.tensor([0.3, -1.2], dtype=torch.float64, requires_grad=True), torch.tensor([2.0, 0.5]).double()
 
-    def found(layer: Any) -> tuple[Any, Any]:
+    def derivatives(layer: Any) -> tuple[Any, Any]:
         with forward_ad.dual_level():
             tangent = forward_ad.unpack_dual(layer(forward_ad.make_dual(x, slope))).tangent
         return tangent, torch.autograd.grad(tangent.sum(), x)[0]
 
-    for one, other in zip(found(remat(torch.sin)), found(torch.sin), strict=True):
+    for one, other in zip(derivatives(remat(torch.sin)), derivatives(torch.sin), strict=True):
         torch.testing.assert_close(one, other)
     monkeypatch.setattr(direct.forward_ad, "_set_fwd_grad_enabled", lambda _: contextlib.nullcontext())
     with pytest.raises(RuntimeError, match="not require grad"):  # a tangent of zeros
-        found(remat(torch.sin))
+        derivatives(remat(torch.sin))
 
 
 @pytest.mark.parametrize(
