@@ -47,7 +47,7 @@ class Record:
     def __init__(self, alive: Any, element: int) -> None:
         self.alive, self.element = alive, element
         self.shadow: Any = None
-        self.data: Any = None
+        self.data: bytes | None = None
         self.unwritten = False
 
 
@@ -134,7 +134,7 @@ class Shadows:
             parts[..., 0] = balls.elementwise(_real, value)
             parts[..., 1] = balls.elementwise(_imaginary, value)
         if found.data is not None:
-            found.data = _bytes(tensor)
+            found.data = bytes_of(tensor)
 
     def _filled(self, tensor: Any, overwritten: bool = False) -> Record:
         """The record, with a shadow that includes whatever was written without the dispatcher.
@@ -148,21 +148,21 @@ class Shadows:
             element //= 2
         if found.shadow is None:
             found.element = element
-            found.data = _bytes(tensor)
+            found.data = bytes_of(tensor)
             found.shadow = balls.exact(_numbers(tensor, overwritten))
         elif found.element != element:
             raise balls.Unknown("aten.view.dtype: floats read as floats of another size")
         elif found.data is not None:
-            now = _bytes(tensor)
+            now = bytes_of(tensor)
             if now != found.data:
-                self._renew(found, _numbers(tensor, overwritten), now)
+                self._renew(found, found.data, _numbers(tensor, overwritten), now)
         return found
 
-    def _renew(self, found: Record, numbers: Any, now: Any) -> None:
+    def _renew(self, found: Record, known: bytes, numbers: Any, now: bytes) -> None:
         """What foreign code wrote into the memory is data from now on; the rest keeps its balls."""
-        if len(now) != len(found.data):
+        if len(now) != len(known):
             raise balls.Unknown("a storage that was resized outside of PyTorch's dispatcher")
-        before, after = (np.frombuffer(each, np.uint8).reshape(-1, found.element) for each in (found.data, now))
+        before, after = (np.frombuffer(each, np.uint8).reshape(-1, found.element) for each in (known, now))
         changed = (before != after).any(axis=1)
         found.shadow = found.shadow.copy()
         found.shadow[changed] = balls.exact(numbers[changed])
@@ -180,7 +180,7 @@ class Shadows:
     def guard(self, tensor: Any) -> None:
         """From now on, check at every read whether foreign code has written into this storage."""
         found = self._filled(tensor)
-        found.data = _bytes(tensor)
+        found.data = bytes_of(tensor)
 
     def copy_storage(self, target: Any, source: Any) -> None:
         """Copy the shadow of a storage to another storage, which took all of its bytes."""
@@ -202,7 +202,7 @@ def _window(flat: Any, tensor: Any, pairs: bool = False) -> Any:
     return as_strided(flat[start:], shape, tuple(flat.itemsize * step for step in strides))
 
 
-def _bytes(tensor: Any) -> bytes:
+def bytes_of(tensor: Any) -> bytes:
     """A copy of all bytes of a tensor's storage."""
     storage = tensor.untyped_storage()
     if storage.device.type != "cpu":

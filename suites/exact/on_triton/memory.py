@@ -15,7 +15,7 @@ from flint import arb
 
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.lines import judges, line_at
-from gradgate.suites.exact.on_torch.shadows import FLOATS, Record, Shadows, as_numpy
+from gradgate.suites.exact.on_torch.shadows import FLOATS, Record, Shadows, bytes_of
 
 UNDEFINED = arb("nan")
 """What nobody wrote, what lies outside of a tensor, or a masked lane without `other`: never a number."""
@@ -102,8 +102,7 @@ class Region:
         numbers = balls.floats(self.record.shadow[self.changed])
         flat[torch.from_numpy(self.changed)] = torch.from_numpy(numbers).to(self.tensor.dtype)
         if self.record.data is not None:
-            raw: Any = torch.empty(0, dtype=torch.uint8)
-            self.record.data = as_numpy(raw.set_(self.tensor.untyped_storage())).copy()
+            self.record.data = bytes_of(self.tensor)
 
 
 class Memory:
