@@ -172,7 +172,7 @@ class Search:
         for place, one in own.items():
             never = decisions.missing(place, one)
             line = place[1]
-            half = _one_way(place, one)
+            half = bool(never) and decisions.short_name(place[0]) not in SMOOTH_SIDES
             both, every = counts.get(line, (0, 0))
             counts[line] = both + (not half), every + 1
             if half:
@@ -359,13 +359,8 @@ def _range(spec: PairSpec, tree: str, path: str) -> wide.Range | None:
     return {"simplex": (0.0, 1.0), "positive": (0.0, RADIUS)}.get(draw.kind, (-RADIUS, RADIUS))
 
 
-def _one_way(place: Place, decision: Decision) -> bool:
-    """Whether a decision counts as one that did not go both ways."""
-    return bool(decisions.missing(place, decision)) and decisions.short_name(place[0]) not in SMOOTH_SIDES
-
-
 def _sides(place: Place, decision: Decision) -> dict[str, Any]:
-    """Which sides a decision took, with the smallest |left − right| of each, or None, and whether it went both ways."""
+    """Which sides a decision took, and the smallest |left − right| of each; None for a side that it never took."""
     nearest = {side: finite(apart) for side, apart in decision.nearest.items()}
     return {
         "at": place[1],
@@ -373,7 +368,6 @@ def _sides(place: Place, decision: Decision) -> dict[str, Any]:
         "below": nearest.get(BELOW),
         "tied": TIED in decision.sides,
         "above": nearest.get(ABOVE),
-        "both": not _one_way(place, decision),
     }
 
 

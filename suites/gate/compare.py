@@ -33,8 +33,8 @@ class Finding:
             decisions that go both ways), ``allowed``,
             ``unmeasured``, ``left_out`` (a pair leaves a quantity out), ``fixed`` (refuted on the base, upheld on the
             head), ``with_fix`` (a rise of a method that is fixed), ``known`` (an error that is declared), ``renamed``,
-            ``declared`` (otherwise than on the base), ``one_way`` (decisions that the change adds go one way only),
-            ``edited`` (a benchmark), ``new``, ``expired`` or ``unused`` (entries of allow.toml), ``time``.
+            ``declared`` (otherwise than on the base), ``edited`` (a benchmark), ``new``, ``expired`` or ``unused``
+            (entries of allow.toml), ``time``.
         name: the name of the cell, claim or benchmark.
         row: the cell's dict; {} if the finding is not about a cell.
         quantity, base, head: the figures, if there are two.
@@ -117,10 +117,7 @@ def compare(base: Half, head: Half, allowed: Iterable[Entry], today: datetime.da
 def decisions(
     before: Mapping[str, Counts], after: Mapping[str, Counts], allowed: Iterable[Entry], today: datetime.date
 ) -> list[Finding]:
-    """Pairs of which a smaller share of decisions goes both ways than on the base.
-
-    If every decision that went both ways on the base still does, the change has only added some that do not: the tests
-    are not narrower, which is said and does not fail.
+    """Pairs of which a smaller share of decisions goes both ways than on the base; a change may add some of neither.
 
     Args:
         before, after: method -> `Verdict.decisions` of its upheld formula on the base and on the head, under one name;
@@ -134,13 +131,9 @@ def decisions(
         )
         if _share(now, left) >= _share(was, of):
             continue
-        lost = _lost(before[method], after[method])
-        some = ", ".join([*(f"`{what}` went both ways" for what in lost), *after[method]["never"]][:NEVER])
-        sentence = f"{now} of {left} decisions both ways, and {was} of {of} on the base; never: {some}"
+        never = ", ".join(after[method]["never"][:NEVER])
+        sentence = f"{now} of {left} decisions both ways, and {was} of {of} on the base; never: {never}"
         name = f"{method}:{DECISIONS}"
-        if now >= was and not lost:
-            findings.append(Finding("one_way", name, sentence=sentence, owner=method))
-            continue
         entry = entries.pop(name, None)
         if entry is not None and entry.covers(name, "", today):
             findings.append(Finding("allowed", name, sentence=f"{sentence}; until {entry.expires}: {entry.reason}"))
@@ -152,28 +145,6 @@ def decisions(
 
 def _share(both: int, decisions: int) -> float:
     return both / decisions if decisions else 1.0
-
-
-def _lost(before: Counts, after: Counts) -> list[str]:
-    """Decisions that went both ways on the base and go one way only now, by what they compare: lines may have moved.
-
-    One that is gone is not lost: of what it compares, there are fewer that go both ways and no more that do not.
-    """
-    old, new = _ways(before), _ways(after)
-    lost: list[str] = []
-    for what, (both, one) in old.items():
-        both_now, one_now = new.get(what, (0, 0))
-        lost += [what] * min(max(0, both - both_now), max(0, one_now - one))
-    return lost
-
-
-def _ways(judged: Counts) -> dict[str, tuple[int, int]]:
-    """What is compared -> how many such decisions went both ways, and how many did not."""
-    found: dict[str, tuple[int, int]] = {}
-    for one in judged.get("sides", ()):
-        both, rest = found.get(one["what"], (0, 0))
-        found[one["what"]] = (both + one["both"], rest + (not one["both"]))
-    return found
 
 
 def renames(base: Half, head: Half) -> dict[str, str]:

@@ -33,7 +33,6 @@ HEAD = {
     "unused": "unused",
     "renamed": "renamed",
     "declared": "declared otherwise",
-    "one_way": "new decisions go one way only",
     "edited": "edited",
     "new": "new",
     "fall": "fell",

@@ -100,7 +100,6 @@ class Sides(msgspec.Struct):
     above: Annotated[Amount | None, Meta(description="the smallest left − right; null if the left was never above")] = (
         None
     )
-    both: Annotated[bool, Meta(description="whether it went both ways")] = False
 
 
 class Decisions(msgspec.Struct):
