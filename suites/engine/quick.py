@@ -459,24 +459,13 @@ def _refuse_captured(pair: GivenPair, callables: Mapping[str, Any]) -> None:
 
 
 def _captured_torch(pair: GivenPair, role: str, function: Callable[..., Any]) -> list[str]:
-    import torch
-
-    from gradgate.suites.pairs.given_torch import names_of, requiring
+    from gradgate.suites.pairs.given_torch import captured_by
 
     spec = pair.spec(dtype=pair.dtypes[0], seed=pair.first)
-    problem = bare(pair, spec)
-    params = {path: leaf.requires_grad_() for path, leaf in problem.params.items()}
     if role == "reference":
         pair.output_shapes(spec)  # an error of the reference is told in words
-    try:
-        with torch.enable_grad():
-            found = pair.outputs(role, problem, params)
-    except UsageError:
-        raise
-    except Exception:  # the claims tell what the function raises
-        return []
-    leaves = requiring(list(found.values()), list(params.values()))
-    return names_of(function, leaves, {**pair.inputs, **{f"option {n}": one for n, one in pair.keywords[role].items()}})
+    options = {f"option {name}": one for name, one in pair.keywords[role].items()}
+    return captured_by(pair, role, function, bare(pair, spec), {**pair.inputs, **options})
 
 
 def _captured_jax(function: Callable[..., Any]) -> list[str]:

@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Look, judge and write.
 
     Returns:
-        0 nothing is newer · 1 something is; ``newer.md`` says what · 2 of something it is not known · 3 wrong usage.
+        0 asked and judged; what is newer stands in ``newer.md`` · 2 of something it is not known · 3 wrong usage.
     """
     given = parser().parse_args(arguments)
     try:
@@ -184,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{newer.name} {newer.old} → {newer.new}: {'; '.join(newer.lines)}", flush=True)
     if found or unknown:
         write_atomically(given.report / "newer.md", issue(found, unknown))
-    return 1 if found else 2 if unknown else 0
+    return 2 if unknown else 0
 
 
 if __name__ == "__main__":

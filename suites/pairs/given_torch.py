@@ -99,6 +99,30 @@ def names_of(function: Callable[..., Any], leaves: Sequence[Any], given: Mapping
     return list(dict.fromkeys(named.get(id(leaf), f"a tensor of shape {tuple(leaf.shape)}") for leaf in leaves))
 
 
+def captured_by(
+    pair: Pair, role: str, function: Callable[..., Any], problem: PairProblem, given: Mapping[str, Any] | None = None
+) -> list[str]:
+    """Names of what a function uses that requires a gradient, besides the inputs of its pair, by autograd's graph.
+
+    Args:
+        given: name -> argument or option, in which such a tensor may be too.
+
+    Cost: a forward pass. If that raises, there are no names: the claims tell what the function raises.
+
+    Raises:
+        UsageError: the function is called wrongly.
+    """
+    params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
+    try:
+        with torch.enable_grad():
+            found = pair.outputs(role, problem, params)
+    except UsageError:
+        raise
+    except Exception:
+        return []
+    return names_of(function, requiring(list(found.values()), list(params.values())), given or {})
+
+
 def check_captured(pair: Pair, problem: PairProblem) -> None:
     """Check that the function and the reference depend on nothing that requires a gradient but the pair's inputs.
 
@@ -110,14 +134,7 @@ def check_captured(pair: Pair, problem: PairProblem) -> None:
     if type(pair).all_outputs is not Pair.all_outputs:  # a pair of modules has their parameters as inputs
         return
     for role in ("function", "reference"):
-        params = {path: leaf.detach().requires_grad_() for path, leaf in problem.params.items()}
-        try:
-            with torch.enable_grad():
-                found = pair.outputs(role, problem, params)
-        except Exception:  # the claims tell what the function raises
-            continue
-        names = names_of(pair.loaded[role], requiring(list(found.values()), list(params.values())), {})
-        if names:
+        if names := captured_by(pair, role, pair.loaded[role], problem):
             raise UsageError(
                 f"{pair.called}: the {role} uses {', '.join(names)}, whose gradients would not be judged: make them "
                 "inputs, or declare a gradgate.module_pair; if they are data, detach them"
