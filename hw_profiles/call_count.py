@@ -124,8 +124,8 @@ class _Walk:
     def _scan(self, eqn: Any, given: list[Known], places: Mapping[Any, int], times: int) -> list[Known] | None:
         params = eqn.params
         body, length = _open(params["jaxpr"]), params["length"]
-        first = params["num_consts"]
-        last = first + params["num_carry"]
+        first, carried = trip_count.passed_to_scan(params)
+        last = first + carried
         if not 0 < length <= MOST or not _decides(body[0]):
             unknown = [None] * (len(given) - first)
             self.run(*body, [*given[:first], *unknown], places, times * length)

@@ -43,6 +43,17 @@ def propagate(eqn: Any, values: dict[Any, float]) -> None:
         values[eqn.outvars[0]] = rule(*operands)
 
 
+def passed_to_scan(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many operands of a scan are the same in every turn, and how many are carried; the others are read by row.
+
+    JAX before 0.11 says two numbers, and since then a tree of three parts.
+    """
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carries, _ = params["ft_in"].unpack()
+    return len(constants), len(carries)
+
+
 def bind(inner: Sequence[Any], outer: Sequence[Any], values: Mapping[Any, float]) -> dict[Any, float]:
     """The known scalars, under the names that an inner program gives them."""
     pairs = ((name, _value(var, values)) for name, var in zip(inner, outer, strict=True))

@@ -17,6 +17,7 @@ CALLS = {
     "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
     "core_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
     "remat2": "jaxpr",
     "checkpoint": "jaxpr",
     "custom_jvp_call": "call_jaxpr",
@@ -130,7 +131,7 @@ def _walk(jaxpr: Any, around: _Surroundings, known: Mapping[Any, float]) -> _Tal
         name = eqn.primitive.name
         if name == "scan":
             inner = _inner(eqn.params["jaxpr"])
-            constants = eqn.params["num_consts"]
+            constants, _ = trip_count.passed_to_scan(eqn.params)
             passed = trip_count.bind(inner.invars[:constants], eqn.invars[:constants], values)
             total.add(_walk(inner, around, passed), eqn.params["length"])
         elif name == "while":
@@ -197,7 +198,7 @@ def shard_axes(eqn: Any) -> dict[Any, int]:
 
 
 def _called(eqn: Any) -> Any:
-    program = eqn.params[CALLS[eqn.primitive.name]]
+    program = eqn.params.get(CALLS[eqn.primitive.name], eqn.params.get("call_jaxpr"))  # a composite since JAX 0.11
     return _inner(getattr(program, "solve", program))  # a linear solve runs one of its four programs
 
 

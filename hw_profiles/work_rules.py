@@ -29,7 +29,7 @@ ARITHMETIC = _words(
 # One call per element; counted apart from FLOPs, as the compilers do.
 TRANSCENDENTAL = _words(
     """
-    exp exp2 log log1p expm1 tanh sin cos tan asin acos atan sinh cosh asinh acosh atanh atan2 sqrt rsqrt cbrt
+    exp exp2 log log2 log1p expm1 tanh sin cos tan asin acos atan sinh cosh asinh acosh atanh atan2 sqrt rsqrt cbrt
     logistic pow erf erfc erf_inv lgamma digamma polygamma igamma igammac bessel_i0e bessel_i1e zeta
     regularized_incomplete_beta
     """
@@ -55,7 +55,7 @@ MOVING = _words(
 # These access only the part of their large operand that they read or write.
 SLICING = _words("gather dynamic_slice slice")
 UPDATING = _words("dynamic_update_slice scatter scatter-add scatter-mul scatter-min scatter-max scatter-sub")
-FUSIBLE = ARITHMETIC | TRANSCENDENTAL | FREE | {"integer_pow"}
+FUSIBLE = ARITHMETIC | TRANSCENDENTAL | FREE | {"integer_pow", "one_minus_square"}
 
 
 def is_known(name: str) -> bool:
@@ -184,6 +184,11 @@ def _window(eqn: Any) -> int:
     return (terms - sums) * _weight(eqn.invars[0])
 
 
+def _one_minus_square(eqn: Any) -> int:
+    """(1 + x)(1 − x)."""
+    return _elements(eqn.outvars[0]) * (_weight(eqn.invars[0], product=True) + 2 * _weight(eqn.invars[0]))
+
+
 def _update(eqn: Any) -> int:
     return _elements(eqn.invars[2]) * _weight(eqn.invars[0])
 
@@ -244,6 +249,7 @@ _CONTRACTIONS: dict[str, Callable[[Any], Contraction]] = {
 _COLLECTIVE = _words("psum psum_invariant pmax pmin reduce_scatter")
 _RULES: dict[str, Callable[[Any], int]] = {
     "integer_pow": _power,
+    "one_minus_square": _one_minus_square,
     **dict.fromkeys(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "argmax", "argmin"), _reduce),
     **dict.fromkeys(("reduce_and", "reduce_or", "reduce_xor"), lambda _: 0),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"), _cumulative),

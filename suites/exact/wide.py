@@ -24,6 +24,7 @@ from gradgate.suites.exact.programs import Evaluator
 
 SOUND = frozenset((
     *("add", "add_any", "sub", "rsub", "mul", "div", "neg", "reciprocal", "integer_pow", "pow", "square", "sign"),
+    "one_minus_square",
     *("exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "sqrt", "rsqrt", "sin", "cos", "tanh", "erf", "erfc"),
     *("logistic", "sigmoid", "lt", "le", "gt", "ge", "eq", "ne", "max", "min", "maximum", "minimum", "clamp", "sgn"),
     *("clamp_min", "clamp_max", "hardtanh", "relu", "threshold", "threshold_backward", "hardtanh_backward", "floor"),

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, jaxprs_in_params
 
+from gradgate.hw_profiles import trip_count
 from gradgate.suites.exact.on_jax import RULES, pallas
 from gradgate.suites.exact.on_jax.block import kernel_line, source_line
 from gradgate.suites.exact.on_jax.rules import kind_of
@@ -29,7 +30,13 @@ from gradgate.suites.judging.subject import Inapplicable
 
 FILL = 0.6180339887
 """What memory that nobody wrote holds: a right kernel does not depend on it, and no function has an edge there."""
-CALLS = {"jit": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr", "custom_vmap_call": "call"}
+CALLS = {
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
+    "remat2": "jaxpr",
+    "custom_vmap_call": "call",
+}
 """Calls that are replaced by their body -> the parameter that holds it."""
 CUSTOM = ("custom_jvp_call", "custom_vjp_call")
 """Calls with a derivative of their own; ``call_jaxpr`` is what they compute."""
@@ -194,7 +201,7 @@ def _while(equation: Any, values: list[Any], place: _Place | None) -> list[Any]:
 
 
 def _scan(params: Any, values: list[Any], place: _Place | None) -> list[Any]:
-    consts, carries = params["num_consts"], params["num_carry"]
+    consts, carries = trip_count.passed_to_scan(params)
 
     def turn(carry: Sequence[Any], row: Sequence[Any]) -> tuple[list[Any], list[Any]]:
         found = _arrays(_run(*_parts(params["jaxpr"]), [*values[:consts], *carry, *row], place))

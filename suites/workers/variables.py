@@ -5,7 +5,9 @@ The process that starts workers needs it too, and is quick because it imports no
 
 from __future__ import annotations
 
+import functools
 import os
+from importlib import metadata
 
 import platformdirs
 
@@ -14,11 +16,13 @@ from gradgate.suites.pairs.device_names import ENVIRONMENT
 HOST_DEVICES = 4
 """Number of CPU devices of JAX, so that methods over several devices can run."""
 
+WITHOUT_EMITTERS = "--xla_cpu_use_fusion_emitters=false"
+"""A flag that ends the process in jaxlib 0.11.1 and later, which do not know it any more."""
 XLA_FLAGS = (
     "--xla_cpu_multi_thread_eigen=false",
     # Hundreds of small programs are compiled, and each runs a few times. These two make compiling three times cheaper.
     "--xla_backend_optimization_level=0",
-    "--xla_cpu_use_fusion_emitters=false",
+    WITHOUT_EMITTERS,
     # This takes another quarter off: each program is given to LLVM in one piece, not in parts for many threads.
     "--xla_cpu_parallel_codegen_split_count=1",
     # XLA may leave out a rounding to bfloat16 between two operations, in one program and not in another. A method that
@@ -28,6 +32,16 @@ XLA_FLAGS = (
 
 PIPE_CLOSED = 74  # EX_IOERR, which os does not have on every system
 """Exit status of a worker whose answering pipe is closed."""
+
+
+def xla_flags(jaxlib: str) -> list[str]:
+    """The flags that a version of jaxlib knows; of none, if jaxlib is not installed, all of them.
+
+    >>> [WITHOUT_EMITTERS in xla_flags(version) for version in ("", "0.10.2", "0.11.0", "0.11.1", "0.12.0")]
+    [True, True, True, False, False]
+    """
+    numbers = tuple(int(part) for part in jaxlib.split(".")[:3] if part.isdecimal())
+    return [flag for flag in XLA_FLAGS if flag != WITHOUT_EMITTERS or numbers < (0, 11, 1)]
 
 
 def environment(device: str = "") -> dict[str, str]:
@@ -44,10 +58,19 @@ def environment(device: str = "") -> dict[str, str]:
         "JAX_COMPILATION_CACHE_DIR": os.path.join(platformdirs.user_cache_dir("gradgate"), "xla"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        "XLA_FLAGS": " ".join(filter(None, [os.environ.get("XLA_FLAGS"), *XLA_FLAGS])),
+        "XLA_FLAGS": " ".join(filter(None, [os.environ.get("XLA_FLAGS"), *xla_flags(_jaxlib())])),
         "OMP_NUM_THREADS": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "PYTHONHASHSEED": "0",
         "PYTHONFAULTHANDLER": "1",
         **ENVIRONMENT[device],
     }
+
+
+@functools.cache
+def _jaxlib() -> str:
+    """The version of jaxlib; "" if it is not installed."""
+    try:
+        return metadata.version("jaxlib")
+    except metadata.PackageNotFoundError:
+        return ""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gradgate.hw_profiles import call_count, work
+from gradgate.hw_profiles import call_count, trip_count, work
 from gradgate.hw_profiles.calls import MARKER
 from gradgate.references import registry
 from gradgate.references.backends import precision
@@ -151,7 +151,7 @@ def _through(eqn: Any, steps: Steps) -> Any:
     """The chains through an equation that runs a program, from its operands and the start; None: it runs no program."""
     name, params = eqn.primitive.name, eqn.params
     if name == "scan":
-        return _scan(_chains(params["jaxpr"].jaxpr, steps), params["num_consts"], params["num_carry"], params["length"])
+        return _scan(_chains(params["jaxpr"].jaxpr, steps), *trip_count.passed_to_scan(params), params["length"])
     if name == "cond":
         branches = np.stack([_chains(branch.jaxpr, steps) for branch in params["branches"]]).max(0)
         return np.concatenate([branches.max(1, keepdims=True), branches], 1)  # all results wait for the choice

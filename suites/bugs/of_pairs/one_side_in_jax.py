@@ -13,6 +13,7 @@ import numpy as np
 from jax.extend.core import Literal
 from jax.interpreters import partial_eval
 
+from gradgate.hw_profiles import trip_count
 from gradgate.suites.bugs.of_pairs.one_side import Side, Site, altered, choice, compared
 
 Function = Callable[..., Any]
@@ -22,6 +23,7 @@ CALLS = {
     "jit": "jaxpr",
     "pjit": "jaxpr",
     "closed_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
     "remat2": "jaxpr",
     "checkpoint": "jaxpr",
     "custom_jvp_call": "call_jaxpr",
@@ -107,7 +109,8 @@ def _number(counts: Any, name: str) -> int:
 def _bound(equation: Any, inputs: Sequence[Any], at: At, counts: Any, zero: _Zero) -> list[Any]:
     """The outputs of an equation, whose bodies are changed, too."""
     params = dict(equation.params)
-    fixed = [zero(each) for each in inputs[: params.get("num_consts", 0)]]  # of a scan, the same in every turn
+    same = trip_count.passed_to_scan(params)[0] if equation.primitive.name == "scan" else 0  # in every turn
+    fixed = [zero(each) for each in inputs[:same]]
     if equation.primitive.name in ("scan", "while", "cond"):
         for key in BODIES:
             if key in params:

@@ -214,11 +214,13 @@ def _located(error: Exception, step: Step | None) -> Exception:
 
 
 INLINED: dict[str, str] = {
-    "jit": "jaxpr", "closed_call": "call_jaxpr", "remat2": "jaxpr", "custom_jvp_call": "call_jaxpr",
+    "jit": "jaxpr", "closed_call": "call_jaxpr", "eval_jaxpr": "call_jaxpr", "remat2": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr", "custom_vmap_call": "call", "composite": "jaxpr", "custom_linear_solve": "",
     "linear_call": "callee",
 }  # fmt: skip
-"""Calls that are replaced by their body -> the parameter that holds the body."""
+"""Calls that are replaced by their body -> the parameter that holds the body; since JAX 0.11 that of a composite is
+``call_jaxpr``, and a closed call is ``eval_jaxpr``."""
 SILENT = {"DebugEffect", "OrderedDebugEffect", "NamedAxisEffect"}
 """Effects that change no value: an equation with no others is left out when its outputs are not needed."""
 
@@ -274,7 +276,7 @@ class Flat:
             start, right = lengths.matvec + lengths.vecmat, sum(lengths)
             inputs = inputs[start : start + lengths.solve] + inputs[right:]
         else:
-            body = params[INLINED[equation.primitive.name]]
+            body = params.get(INLINED[equation.primitive.name], params.get("call_jaxpr"))
         jaxpr, consts = (body.jaxpr, body.consts) if hasattr(body, "consts") else (body, ())
         return self._inline(jaxpr, self._known(jaxpr, consts, inputs), callers)
 

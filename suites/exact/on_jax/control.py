@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from gradgate.hw_profiles import trip_count
 from gradgate.suites.exact import balls, decisions
 from gradgate.suites.exact.on_jax.block import Block, Flat, boxed, source_line
 from gradgate.suites.exact.on_jax.rules import blank, lockstep, rule
@@ -18,7 +19,7 @@ from gradgate.suites.exact.on_jax.rules import blank, lockstep, rule
 def scan(equation: Any, compiled: Any, needed: list[bool]) -> Any:
     """A loop over the leading dimension; carries and outputs that nothing needs are left out."""
     params = equation.params
-    consts, carries = params["num_consts"], params["num_carry"]
+    consts, carries = trip_count.passed_to_scan(params)
     flat: Flat = compiled(params["jaxpr"])
     mask = _needed_of_scan(flat, needed, consts, carries)
     block, used = flat.block(mask)
@@ -44,7 +45,7 @@ class _Loop:
         params = equation.params
         self.line = functools.partial(source_line, equation)
         self.block, self.used, self.mask = block, used, mask
-        self.consts, self.carries = params["num_consts"], params["num_carry"]
+        self.consts, self.carries = trip_count.passed_to_scan(params)
         self.length, self.backwards = params["length"], params["reverse"]
         self.avals = [variable.aval for variable in equation.outvars]
         self.kept = [i for i, keep in enumerate(mask[: self.carries]) if keep]

@@ -22,10 +22,11 @@ identities(
 
 INF, MINUS_INF, NAN = arb.pos_inf(), arb.neg_inf(), arb.nan()
 _EDGES: dict[str, dict[float, Any]] = {
-    "log": {0.0: MINUS_INF}, "log1p": {-1.0: MINUS_INF}, "rsqrt": {0.0: INF},
+    "log": {0.0: MINUS_INF}, "log2": {0.0: MINUS_INF}, "log1p": {-1.0: MINUS_INF}, "rsqrt": {0.0: INF},
     "atanh": {1.0: INF, -1.0: MINUS_INF}, "erf_inv": {1.0: INF, -1.0: MINUS_INF},
     "erf": {math.inf: arb(1), -math.inf: arb(-1)}, "erfc": {math.inf: arb(0), -math.inf: arb(2)},
     "logistic": {math.inf: arb(1), -math.inf: arb(0)}, "lgamma": {math.inf: INF, -math.inf: INF},
+    "one_minus_square": {math.inf: MINUS_INF, -math.inf: MINUS_INF},
     "square": {-math.inf: INF}, "exp2": {-math.inf: arb(0)}, "sinh": {-math.inf: MINUS_INF},
     "cosh": {-math.inf: INF}, "asinh": {-math.inf: MINUS_INF},
     "cbrt": {0.0: arb(0), math.inf: INF, -math.inf: MINUS_INF},
@@ -77,7 +78,7 @@ def _pole(name: str, ball: Any, result: Any) -> Any:
 
 _DOMAINS: dict[str, tuple[float, float]] = {
     "log": (0, math.inf), "sqrt": (0, math.inf), "rsqrt": (0, math.inf), "log1p": (-1, math.inf), "asin": (-1, 1),
-    "acos": (-1, 1), "atanh": (-1, 1), "erf_inv": (-1, 1), "acosh": (1, math.inf),
+    "log2": (0, math.inf), "acos": (-1, 1), "atanh": (-1, 1), "erf_inv": (-1, 1), "acosh": (1, math.inf),
 }  # fmt: skip
 
 
@@ -95,6 +96,8 @@ _OWN: dict[str, Callable[[Any], Any]] = {
     "lgamma": _lgamma,
     "exp": balls.exponential,
     "tanh": balls.tanh,
+    "log2": lambda x: balls.UNARY["log"](x) / arb(2).log(),
+    "one_minus_square": lambda x: (1 + x) * (1 - x),
     "bessel_i0e": lambda x: (-abs(x)).exp() * x.bessel_i(arb(0)),
     "bessel_i1e": lambda x: (-abs(x)).exp() * x.bessel_i(arb(1)),
 }
@@ -132,6 +135,7 @@ _COMPLEX: dict[str, Callable[[Any], Any]] = {
     "log1p": lambda z: (1 + z).log(),
     "expm1": lambda z: z.exp() - 1,
     "exp2": lambda z: (z * arb(2).log()).exp(),
+    "log2": lambda z: z.log() / arb(2).log(),
     "sign": _complex_sign,
 }
 COMPLEX = {name: np.frompyfunc(definite(name, function), 1, 1) for name, function in _COMPLEX.items()}
