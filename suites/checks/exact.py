@@ -179,6 +179,7 @@ def _excused(case: Case, method: Evaluator, plain: Evaluator, trees: tuple[Tree,
     Raises:
         Rejected: nothing can be said at these inputs.
     """
+    recordings: programs.Recordings = {}
 
     def of_method(problem: Problem, digits: int) -> Any:
         return _guarded(case, problem, lambda: method(problem, digits, *trees)).values
@@ -186,7 +187,7 @@ def _excused(case: Case, method: Evaluator, plain: Evaluator, trees: tuple[Tree,
     return kinks.excused(
         lambda: _problem(case),
         of_method,
-        lambda problem, digits: plain(problem, digits, *trees).values,
+        lambda problem, digits: plain(problem, digits, *trees, recordings=recordings).values,
         case.subject.declared.dtypes,
     )
 

@@ -22,7 +22,7 @@ from gradgate.references import oracle
 from gradgate.references.contract import Claim, Problem, Spec
 from gradgate.suites.exact import balls, decisions, tiles, truth, wide
 from gradgate.suites.exact.decisions import ABOVE, BELOW, TIED, Decision, Decisions, Place
-from gradgate.suites.exact.programs import Evaluator
+from gradgate.suites.exact.programs import Evaluator, Recordings
 from gradgate.suites.exact.tiles import Tiles
 from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import finite
@@ -82,6 +82,7 @@ class Search:
     bases: Sequence[PairSpec] = ()
     _everywhere: wide.Sides | None = None
     _operations: int = 0
+    _recordings: dict[PairSpec, tuple[Recordings, ...]] = field(default_factory=dict)
     _unchanged: Decisions = field(default_factory=dict)
     _latest: Decisions = field(default_factory=dict)
     _regime: str = ""
@@ -270,9 +271,15 @@ class Search:
     def _decided(self, spec: PairSpec, most: int) -> tuple[Decisions, int]:
         found: Decisions = {}
         count = 0
-        for program in self.programs:
-            problem = _problem(spec, self.pair)
-            count = max(count, decisions.recorded(functools.partial(_run, program, problem), found, most))
+        alike = dataclasses.replace(spec.static(), cotangents=spec.cotangents)  # but for the numbers
+        every = self._recordings.setdefault(alike, tuple({} for _ in self.programs))
+        problem = None
+        for program, recordings in zip(self.programs, every, strict=True):
+            problem = problem or _problem(spec, self.pair)
+            run = functools.partial(_run, program, problem, recordings)
+            called = not recordings.get(60)  # then it may write over the numbers
+            count = max(count, decisions.recorded(run, found, most))
+            problem = None if called else problem
         return decisions.folded(found, self.found), count
 
     def _towards(self, place: Place, sides: frozenset[int]) -> Iterator[PairSpec]:
@@ -380,9 +387,9 @@ def _enough(pair: Pair, spec: PairSpec) -> bool:
     )
 
 
-def _run(program: Evaluator, problem: Problem, watch: Any) -> None:
+def _run(program: Evaluator, problem: Problem, recordings: Recordings | None, watch: Any) -> None:
     with balls.digits(60):
-        program(problem, 60, watch=watch)
+        program(problem, 60, watch=watch, recordings=recordings)
 
 
 def _problem(spec: PairSpec, pair: Pair) -> Problem:

@@ -26,6 +26,8 @@ from gradgate.suites.exact.tiles import Tiles
 
 Function = Callable[..., Tree]
 """(Problem, *trees) -> (loss, grads like params)."""
+Recordings = dict[int, Any]
+"""Digits -> `on_torch.recording.Recording` of a PyTorch program, or None if it cannot be recorded."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,13 @@ class Evaluator:
     _programs: dict[Any, Any] = field(default_factory=dict)
 
     def __call__(
-        self, problem: Problem, digits: int, *trees: Tree, watch: Watch | None = None, nudge: float = 0.0
+        self,
+        problem: Problem,
+        digits: int,
+        *trees: Tree,
+        watch: Watch | None = None,
+        nudge: float = 0.0,
+        recordings: Recordings | None = None,
     ) -> Result:
         """Evaluate at a float64 problem.
 
@@ -72,6 +80,8 @@ class Evaluator:
             trees: further arguments of the function.
             watch: is called with every intermediate value, and may replace it.
             nudge: relative change of every number that a PyTorch program reads out of a tensor.
+            recordings: of this program, at problems that differ in the numbers of their tensors alone. A PyTorch
+                program is then called once, as a JAX one is traced once, if that can be; nothing is nudged or replaced.
 
         Raises:
             Unknown: an operation has no rule; it is named.
@@ -80,7 +90,7 @@ class Evaluator:
         Cost: about 0.3 µs per multiplication and a few µs per operation, plus tracing; no compilation.
         """
         if problem.backend == "torch":
-            found = self._torch(problem, digits, trees, watch, nudge)
+            found = self._torch(problem, digits, trees, watch, nudge, recordings)
         else:
             found = self._jax(problem, digits, trees, watch)
         if watch is None:  # the search for unseen sides watches, at inputs that may not be judged
@@ -88,12 +98,23 @@ class Evaluator:
         return found
 
     def _torch(
-        self, problem: Problem, digits: int, trees: tuple[Tree, ...], watch: Watch | None, nudge: float
+        self,
+        problem: Problem,
+        digits: int,
+        trees: tuple[Tree, ...],
+        watch: Watch | None,
+        nudge: float,
+        recordings: Recordings | None,
     ) -> Result:
         from gradgate.suites.exact import on_torch
 
         one = watch and (lambda operation, line, value: (watch(operation, line, [value]) or [None])[0])
-        found = on_torch.evaluate(lambda: self.function(problem, *trees), digits=digits, watch=one, nudge=nudge)
+        run = functools.partial(self.function, problem, *trees)
+        if recordings is None:
+            found = on_torch.evaluate(run, digits=digits, watch=one, nudge=nudge)
+        else:
+            inputs = [leaf for leaf in leaves([problem.params, problem.data, *trees]) if leaf is not None]
+            found = on_torch.evaluate_again(run, inputs, recordings, digits, one)
         return Result(judged(problem, found.outputs), found.narrowed, found.exits, found.notes, found.tiles)
 
     def _jax(self, problem: Problem, digits: int, trees: tuple[Tree, ...], watch: Watch | None) -> Result:

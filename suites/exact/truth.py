@@ -17,7 +17,7 @@ from gradgate.references.backends import NARROW
 from gradgate.references.contract import Problem, Spec, Tree, installed
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.parting import Watch
-from gradgate.suites.exact.programs import Evaluator, Result, backprop, direction, scalar
+from gradgate.suites.exact.programs import Evaluator, Recordings, Result, backprop, direction, scalar
 
 WIDEST = 1e-25
 """Largest radius, relative to the largest number of its leaf, of a truth that is precise enough to judge float64."""
@@ -186,10 +186,16 @@ class _Plain(Evaluator):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(
-        self, problem: Problem, digits: int, *trees: Tree, watch: Watch | None = None, nudge: float = 0.0
+        self,
+        problem: Problem,
+        digits: int,
+        *trees: Tree,
+        watch: Watch | None = None,
+        nudge: float = 0.0,
+        recordings: Recordings | None = None,
     ) -> Result:
         """`Evaluator.__call__`."""
-        found = super().__call__(problem, digits, *trees, watch=watch, nudge=nudge)
+        found = super().__call__(problem, digits, *trees, watch=watch, nudge=nudge, recordings=recordings)
         if not getattr(problem, "against_itself", False):
             return found
         from gradgate.suites.exact import forward

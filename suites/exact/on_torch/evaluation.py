@@ -34,6 +34,7 @@ from gradgate.suites.exact.on_torch import (  # noqa: F401 - the modules of rule
     transforms,
 )
 from gradgate.suites.exact.on_torch.mode import BallMode, State
+from gradgate.suites.exact.on_torch.recording import NotRecorded, Recording
 from gradgate.suites.exact.on_torch.shadows import INEXACT, as_numpy
 from gradgate.suites.exact.tiles import Tiles
 
@@ -50,6 +51,7 @@ class Evaluated:
         exits: where numbers left the evaluation, each ``operation at file.py:123``.
         notes: where kernels stored what follows from memory that nobody wrote.
         tiles: how the masks, branches and loops of kernels went.
+        recording: what the program did; None if it was not recorded, or cannot be.
     """
 
     outputs: list[Any]
@@ -58,6 +60,7 @@ class Evaluated:
     exits: tuple[str, ...]
     notes: tuple[str, ...]
     tiles: Tiles
+    recording: Recording | None = None
 
 
 _CURRENT = threading.local()
@@ -75,6 +78,7 @@ def evaluate(
     nudge: float = 0.0,
     watch: Callable[[str, str, Any], Any] | None = None,
     given: Sequence[tuple[torch.Tensor, Any]] = (),
+    recording: Recording | None = None,
 ) -> Evaluated:
     """Call ``function(*args)`` on floats, and also on balls.
 
@@ -86,12 +90,14 @@ def evaluate(
         watch: called after every operation with its name, ``file.py:123`` of its caller, and its balls; unless it
             returns None, what it returns takes their place.
         given: tensors, each with the balls to use in place of its floats.
+        recording: is told what the program does.
 
     Raises:
         Unknown: an operation has neither a rule nor a decomposition, or foreign code made the answer.
         Undecided: a comparison is not decided by the balls.
     """
     state = State(nudge, watch)
+    state.recording = recording
     with balls.digits(digits):
         for tensor, array in given:
             state.shadows.write(tensor.detach(), balls.exact(array))
@@ -101,8 +107,40 @@ def evaluate(
             answer = function(*args)
         if state.failure is not None:  # even if the program caught it
             raise state.failure
-        outputs = [_output(state, leaf) for leaf in leaves(answer)]
-    return Evaluated(outputs, answer, state.narrowed, tuple(state.exits), tuple(state.notes), state.tiles)
+        found = leaves(answer)
+        outputs = [_output(state, leaf) for leaf in found]
+        tensors = (isinstance(leaf, torch.Tensor) for leaf in found)
+        ends = [leaf if one else made for leaf, made, one in zip(found, outputs, tensors, strict=True)]
+        state.record("ended", ends, state.narrowed)
+    told = tuple(state.exits), tuple(state.notes)
+    return Evaluated(outputs, answer, state.narrowed, *told, state.tiles, state.recording)
+
+
+def evaluate_again(
+    function: Callable[..., Any],
+    inputs: Sequence[torch.Tensor],
+    recordings: dict[int, Recording | None],
+    digits: int = balls.DIGITS,
+    watch: Callable[[str, str, Any], Any] | None = None,
+) -> Evaluated:
+    """`evaluate` for a function of the same shapes many times: it is called once if it can be recorded.
+
+    Args:
+        function: takes no arguments; its numbers come from `inputs`.
+        recordings: digits -> what a call did, None if it cannot be recorded. They are added here.
+        watch: as for `evaluate`, but it replaces nothing.
+    """
+    known = recordings.get(digits)
+    with contextlib.suppress(NotRecorded):
+        if known is not None:
+            with balls.digits(digits):
+                return Evaluated(known.play(inputs, watch), None, known.narrowed, (), (), {}, known)
+        if digits not in recordings:
+            recordings[digits] = None
+            found = evaluate(function, digits=digits, watch=watch, recording=Recording(inputs))
+            recordings[digits] = found.recording
+            return found
+    return evaluate(function, digits=digits, watch=watch)
 
 
 @contextlib.contextmanager

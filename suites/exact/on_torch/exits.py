@@ -172,6 +172,8 @@ def _watching(name: str, method: Any, current: Callable[[], Any]) -> Any:
         # Triton takes addresses for kernels alone, which run on balls
         silent = getattr(_BUSY, "now", False) or sys._getframe(1).f_globals.get("__name__", "").startswith("triton.")
         state = None if silent else current()
+        if state is not None:
+            state.recording = None
         if state is not None and balls.is_wide():
             raise balls.Undecided(f"Tensor.{name}, for all inputs")
         if state is None or tensor.dtype not in INEXACT or _wrapped(tensor):

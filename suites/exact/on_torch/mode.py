@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_torch import constants, exits, foreach
-from gradgate.suites.exact.on_torch.rules import RULES, Rule
+from gradgate.suites.exact.on_torch.recording import VALUED, WAYS, NotRecorded, Recording, plainly
+from gradgate.suites.exact.on_torch.rules import RULES, Rule, as_array, shown
 from gradgate.suites.exact.on_torch.shadows import INEXACT, NARROW, Shadows, as_numpy
-from gradgate.suites.exact.on_torch.structure import whole_numbers
 from gradgate.suites.exact.on_torch.ways import functional_of, known
 from gradgate.suites.exact.tiles import Tiles
 
@@ -35,6 +35,15 @@ class State:
         self.constants: dict[float, Any] = {}
         self.zeros = False
         self.failure: Exception | None = None
+        self.recording: Recording | None = None
+
+    def record(self, what: str, *given: Any) -> None:
+        """Tell the recording, if there is one, what the program does; it ends where it does not know how."""
+        if self.recording is not None:
+            try:
+                getattr(self.recording, what)(*given)
+            except NotRecorded:
+                self.recording = None
 
 
 class Call:
@@ -132,7 +141,11 @@ class BallMode(TorchDispatchMode):
         try:
             if self.state.shadows.truths and self._undecided(args, kwargs):
                 return self._of_truths(func, args, kwargs)
-            return getattr(self, known(func).way)(func, args, kwargs)
+            way = known(func).way
+            result = getattr(self, way)(func, args, kwargs)
+            if self.state.recording is not None:
+                self._record(way, func, args, result)
+            return result
         except balls.Undecided as error:
             told = str(error)
             raise self._failed(error if told.startswith("aten") else balls.Undecided(f"{func}: {told}")) from None
@@ -143,6 +156,13 @@ class BallMode(TorchDispatchMode):
         """The error, which ends the evaluation even if the program catches it."""
         self.state.failure = self.state.failure or error
         return error
+
+    def _record(self, way: str, func: Any, args: Any, result: Any) -> None:
+        """Record an operation that no rule has computed, or end the recording."""
+        if way not in WAYS or (way == "view" and (func._schema.is_mutable or known(func).name in VALUED)):
+            self.state.recording = None
+        elif way == "make":
+            self.state.record("made", func, args, result)
 
     def _undecided(self, *values: Any) -> bool:
         """Whether there is a tensor of booleans that wide balls do not decide."""
@@ -170,7 +190,7 @@ class BallMode(TorchDispatchMode):
                 result, LOGIC[name](*(_array(self.state.shadows, one, False) for one in args))
             )
             return result
-        if way == "compute" and (RULES[name].kind != "call" or name == "masked_fill"):
+        if way == "compute" and RULES[name].kind != "call":
             result = self.compute(func, args, kwargs)
             if _inexact(result):
                 return result
@@ -225,6 +245,7 @@ class BallMode(TorchDispatchMode):
         target, source = args[0], args[1]
         if not source.dtype == target.dtype == torch.uint8:
             return self.compute(func, args, kwargs)
+        self.state.recording = None
         result = func(*args, **kwargs)
         if all(each.nbytes == each.untyped_storage().nbytes() for each in (target, source)):
             self.state.shadows.copy_storage(target, source)
@@ -242,46 +263,45 @@ class BallMode(TorchDispatchMode):
         rule, state = RULES[known(func).name], self.state
         if state.zeros:
             args = _with_memory(args)
-        floats = _inexact(args, *kwargs.values())
+        floats, call = _inexact(args, *kwargs.values()), None
+        given = constants.meant(state.constants, known(func).name, args) if float in map(type, args) else args
+        named = _named(func, kwargs) if kwargs else kwargs
         if rule.kind == "call":
             call = Call(state, func, args, kwargs)
             if not floats and not _inexact(call.run()):
+                state.record("plain", func, args, kwargs, call.run())
                 return call.run()
             value = rule.function(call)
             result = call.run()
         elif floats:
-            value = self._value(rule, func, args, kwargs)
+            value = self._value(rule, given, named)
             result = func(*args, **kwargs)
         else:
             result = func(*args, **kwargs)
             if not _inexact(result):
+                state.record("plain", func, args, kwargs, result)
                 return result
-            value = self._value(rule, func, args, kwargs)
+            value = self._value(rule, given, named)
         if isinstance(result, bool):
+            state.recording = None
             if state.watch is not None:
                 _tell(state, func, np.asarray(value))
             return value
         self._store(func, result, value)
+        if state.recording is not None:
+            state.record("computed", rule, known(func), given, named, result, value, exits.caller(), call)
         if state.watch is not None:
             instead = _tell(state, func, value)
             if instead is not None:
                 self._store(func, result, instead)
         return result
 
-    def _value(self, rule: Rule, func: Any, args: Any, kwargs: Any) -> Any:
+    def _value(self, rule: Rule, args: Any, named: Any) -> Any:
         numbers, shadows = rule.kind == "numbers", self.state.shadows
-        if float in map(type, args):
-            args = constants.meant(self.state.constants, known(func).name, args)
         given = [_array(shadows, each, numbers) for each in args]
-        if not kwargs:
+        if not named:
             return rule.function(*given)
-        outputs = known(func).outputs
-        named = {
-            name: _array(shadows, each, numbers)
-            for name, each in kwargs.items()
-            if name not in outputs and name not in _MEMORY
-        }
-        return rule.function(*given, **named)
+        return rule.function(*given, **{name: _array(shadows, each, numbers) for name, each in named.items()})
 
     def decompose(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operation that PyTorch itself defines by other operations."""
@@ -291,7 +311,9 @@ class BallMode(TorchDispatchMode):
     def take_apart(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operation by its decomposition in Python."""
         if not _inexact(args, *kwargs.values()):
-            return self.make(func, args, kwargs)
+            result = self.make(func, args, kwargs)
+            self.state.record("plain", func, args, kwargs, result)
+            return result
         if func in self._apart:  # the decomposition of a primitive may be the primitive
             raise balls.Unknown(f"{func} has no rule")
         self._apart.append(func)
@@ -304,7 +326,9 @@ class BallMode(TorchDispatchMode):
     def take_apart_in_place(self, func: Any, args: Any, kwargs: Any) -> Any:
         """As `take_apart`, and the result is written where the operation writes."""
         if not _inexact(args, *kwargs.values()):
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            self.state.record("plain", func, args, kwargs, result)
+            return result
         given = Call(self.state, func, args, kwargs).named()
         targets = [kwargs[name] for name in kwargs if name in known(func).outputs] or [args[0]]
         with self:
@@ -354,7 +378,7 @@ class BallMode(TorchDispatchMode):
         if value is None:
             self._seen(tensor)
             return
-        array = balls.whole(value) if not isinstance(value, (bool, np.generic)) else np.asarray(value)
+        array = as_array(value)
         if array.shape != tuple(tensor.shape):
             raise balls.Undecided(f"{func} has the shape {tuple(tensor.shape)} in floats and {array.shape} in balls")
         if tensor.dtype in INEXACT:
@@ -368,10 +392,13 @@ class BallMode(TorchDispatchMode):
         if balls.is_truth(array):
             self.state.shadows.write_truth(tensor, array)
             return
-        if array.dtype == object:
-            truth = tensor.dtype == torch.bool
-            array = balls.compare("ne", array, balls.exact(0)) if truth else whole_numbers(array)
-        tensor.copy_(torch.from_numpy(np.array(array, order="C")))
+        tensor.copy_(torch.from_numpy(np.array(plainly(array, tensor.dtype == torch.bool), order="C")))
+
+
+def _named(func: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments of a rule by name."""
+    outputs = known(func).outputs
+    return {name: each for name, each in kwargs.items() if name not in outputs and name not in _MEMORY}
 
 
 def _with_memory(value: Any) -> Any:
@@ -386,12 +413,11 @@ _MEMORY = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blo
 
 def _tell(state: State, func: Any, value: Any) -> Any:
     """Show a result to the watch of the evaluation; returns what takes its place, or None."""
-    many = value if isinstance(value, (list, tuple)) else [value]
-    arrays = [balls.whole(each) for each in many if each is not None]
-    first = next((each for each in arrays if balls.is_balls(each)), arrays[0] if arrays else None)
+    arrays, first = shown(value)
     if first is not None and state.watch is not None:  # a comparison has no balls, but was decided by some
         line = "" if balls.compares_nothing() else exits.caller()
         instead = state.watch(known(func).text, line, first)
         if instead is not None:
-            return [instead if each is first else each for each in arrays] if many is value else instead
+            several = isinstance(value, (list, tuple))
+            return [instead if each is first else each for each in arrays] if several else instead
     return None

@@ -124,6 +124,7 @@ def in_threads(state: Any, entered: Callable[[Any], AbstractContextManager[None]
     def run_here(jobs: Sequence[Any]) -> list[Any]:
         if threading.get_ident() != owner:
             return run(jobs)
+        state.recording = None
         return _run(jobs, lambda: entered(state))
 
     try:

@@ -65,6 +65,18 @@ def number(value: Any) -> Any:
     return balls.ball(value) if isinstance(value, (bool, int, float, complex)) else value
 
 
+def as_array(value: Any) -> Any:
+    """A result of a rule as an array: of balls, or of booleans or integers."""
+    return np.asarray(value) if isinstance(value, (bool, np.generic)) else balls.whole(value)
+
+
+def shown(value: Any) -> tuple[list[Any], Any]:
+    """The results of an operation as arrays, and which of them a watch is told: the first of balls, else the first."""
+    many = value if isinstance(value, (list, tuple)) else [value]
+    arrays = [balls.whole(each) for each in many if each is not None]
+    return arrays, next((each for each in arrays if balls.is_balls(each)), arrays[0] if arrays else None)
+
+
 def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:
     """PyTorch's `dim` argument as axes: None and () mean all."""
     if dim is None or (isinstance(dim, (tuple, list)) and not len(dim)):

@@ -149,13 +149,13 @@ class Shadows:
         if found.shadow is None:
             found.element = element
             found.data = bytes_of(tensor)
-            found.shadow = balls.exact(_numbers(tensor, overwritten))
+            found.shadow = balls.exact(all_numbers(tensor, overwritten))
         elif found.element != element:
             raise balls.Unknown("aten.view.dtype: floats read as floats of another size")
         elif found.data is not None:
             now = bytes_of(tensor)
             if now != found.data:
-                self._renew(found, found.data, _numbers(tensor, overwritten), now)
+                self._renew(found, found.data, all_numbers(tensor, overwritten), now)
         return found
 
     def _renew(self, found: Record, known: bytes, numbers: Any, now: bytes) -> None:
@@ -210,7 +210,7 @@ def bytes_of(tensor: Any) -> bytes:
     return ctypes.string_at(storage.data_ptr(), storage.nbytes())
 
 
-def _numbers(tensor: Any, without: bool = False) -> Any:
+def all_numbers(tensor: Any, without: bool = False) -> Any:
     """All numbers of a tensor's storage as float64, two for each complex one.
 
     Args:

@@ -20,7 +20,7 @@ from gradgate.suites.exact.on_torch.shadows import INEXACT, as_numpy
 
 MOVING = (
     "stack", "index", "_unsafe_index", "index_select", "gather", "scatter", "index_put", "_unsafe_index_put",
-    "roll", "rot90", "constant_pad_nd", "repeat", "masked_fill", "masked_scatter",
+    "roll", "rot90", "constant_pad_nd", "repeat", "masked_scatter",
     "masked_select", "take", "put", "as_strided_scatter", "select_scatter", "slice_scatter", "diagonal_scatter",
     "diagonal_backward", "diag_embed", "tril", "triu", "index_copy",
     "index_fill", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d",
@@ -75,10 +75,6 @@ def move(this: Any) -> Any:
     row, given = _Row(this.read), this.named()
     if given.get("accumulate"):
         return put_accumulated(this, given)
-    if this.name == "masked_fill":
-        if balls.is_truth(mask := this.read(given["mask"])):
-            return where(mask, given["value"], this.read(given["self"]))
-        balls.selected(mask)
     changed: dict[str, Any] = {}
     for name, value in given.items():
         scalar = name in VALUES and isinstance(value, (bool, int, float, complex))
@@ -153,6 +149,12 @@ def where(mask: Any, one: Any, other: Any) -> Any:
     """`one` where the mask is true, elsewhere `other`."""
     balls.selected(mask)
     return balls.choose(mask, balls.exact(number(one)), balls.exact(number(other)))
+
+
+@mixed("masked_fill")
+def masked_fill(a: Any, mask: Any, value: Any) -> Any:
+    """`value` where the mask is true, elsewhere `a`."""
+    return where(mask, value, a)
 
 
 @mixed("flip")

@@ -50,6 +50,7 @@ def run(state: State, launch: Callable[..., Any], function: Any, args: tuple[Any
         Unknown: the kernel has an operation without a rule; says which. Undecided: a comparison is a tie.
     """
     kernel = function.__name__
+    state.recording = None
     tensors = [each for each in _tensors([*args, *how.values()]) if each.device.type == "cpu"]
     with torch.utils._python_dispatch._disable_current_modes(), exits.unwatched():
         traces = _TRACES[-1] if _TRACES else Traces()
