@@ -84,6 +84,10 @@ WRONG: dict[str, tuple[str, str]] = {
         "p: regime 'big' gives x the shape (1, 1), not (1, 4) as drawn: other sizes are for dims",
     ),
     "a regime that raises": (pair(regimes="{'big': lambda given: given['y']}"), "regime 'big' raised KeyError: 'y'"),
+    "a regime that takes arrays for those of a framework": (
+        pair(regimes="{'big': lambda given: given | {'x': given['x'].clone().at[0].set(1)}}"),
+        "'numpy.ndarray' object has no attribute 'clone'; a regime gets NumPy arrays, and returns them",
+    ),
     "an unknown quantity": (pair(claims="[at_most('residual_byte', of_reference=0.5)]"), "nearest: residual_bytes"),
     "a law over an unknown dim": (pair(claims="[grows('temp_bytes', K=1)]"), "unknown dim in the claims of op 'K'"),
     "a misspelt keyword": (pair(regime="{}"), "unknown argument of Pair 'regime'; legal: "),
