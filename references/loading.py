@@ -54,10 +54,12 @@ def is_path(place: str) -> bool:
 
 
 def need_file(target: str) -> None:
-    """Raise UsageError if a target is in a Python file that is not there."""
+    """Raise UsageError if a target is in a Python file that is not there, or in a file of another kind."""
     place = target.partition(":")[0]
     if place.endswith(".py") and not Path(place).is_file():
         raise UsageError(f"there is no file {place}")
+    if Path(place).suffix not in ("", ".py") and Path(place).is_file():
+        raise UsageError(f"{place} is no Python file: its name must end in .py")
 
 
 def shortest(path: Path) -> str:

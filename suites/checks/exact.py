@@ -19,7 +19,7 @@ from gradgate.suites.checks.base import Case, Excused, Rejected
 from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.exact.agreement import LIMIT, Agreement, NotFinite, compare, settle
 from gradgate.suites.exact.lines import path_of
-from gradgate.suites.exact.parting import Parting, Watch, first_apart, made_before, mended, recorded
+from gradgate.suites.exact.parting import Parting, Watch, first_apart, made_before, made_but_lost, mended, recorded
 from gradgate.suites.exact.programs import Evaluator, Result
 from gradgate.suites.exact.rounded import explained
 from gradgate.suites.judging.explain import UNSCALED, listed
@@ -312,7 +312,11 @@ def _apart(case: Case, agreement: Agreement, values: Callable[..., Result], plai
                 return values(balls.DIGITS, watch=watch)
 
             own, plain = recorded(run), recorded(lambda watch: plainly(balls.DIGITS, watch=watch))
-            if blamed := mended(run, own, plain, right):
+            blamed = mended(run, own, plain, right)
+            lost = made_but_lost(own, exact[leaf], leaf) if leaf else None
+            if lost and (blamed is None or blamed.place < lost.place):  # the other value is right by accident
+                return lost
+            if blamed:
                 return blamed
             until = made_before(own, _leaves(case, values(balls.DIGITS)).get(leaf))
             return first_apart(until, plain, worst) or Parting("")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sized
 from pathlib import Path
 from typing import Any
 
-from gradgate.references.errors import UsageError
+from gradgate.references.errors import UsageError, unknown
 from gradgate.references.loading import is_path
 from gradgate.suites.gate.code import identity
 from gradgate.suites.workers.shards import Shard
@@ -185,15 +185,17 @@ def _on_the_host() -> Iterator[None]:
             del os.environ[name]
 
 
-def need_framework(name: str) -> None:
-    """Check that a framework is installed, before its methods are asked for. Other names are refused elsewhere.
+def need_framework(name: str, *, here: bool = True) -> None:
+    """Check that a framework is known, and installed if it is used here, before its methods are asked for.
 
     Raises:
-        UsageError: it is not; says how to install it.
+        UsageError: it is not; says what is legal, or how to install it.
     """
     from gradgate.references.contract import FRAMEWORKS, installed  # what prints help does without
 
-    if name in FRAMEWORKS and not installed(name):
+    if name not in FRAMEWORKS:
+        raise unknown("framework", name, FRAMEWORKS)
+    if here and not installed(name):
         raise UsageError(f"{name} is not installed: pip install 'gradgate[{name}]'")
 
 

@@ -187,6 +187,8 @@ def _row(cell: MethodCell, measured: Measurement) -> dict[str, Any]:
 
 
 def _methods(chosen: argparse.Namespace) -> list[tuple[Method, Family]]:
+    if chosen.framework:
+        arguments.need_framework(chosen.framework)
     if chosen.target and not chosen.family:
         offered = [(method, family) for family in calls.offered(chosen.target) for method in family.methods]
         offered = [one for one in offered if chosen.framework in (None, one[0].framework)]
@@ -200,7 +202,8 @@ def _methods(chosen: argparse.Namespace) -> list[tuple[Method, Family]]:
     else:
         # PyTorch runs each cell for real, with the same bytes on every profile: it is measured only when requested.
         found = registry.methods(chosen.family, chosen.method, chosen.framework or "jax")
-        arguments.need_framework(chosen.framework or "jax")
+        if not chosen.framework:
+            arguments.need_framework("jax")
     return [(method, family) for method in found]
 
 

@@ -294,8 +294,8 @@ def _tasks(chosen: argparse.Namespace, supervisor: Supervisor, kept: Verdicts) -
     def described(target: str, family: str, framework: str | None) -> list[Task]:
         return kept.describe(target, family, framework, lambda: supervisor.describe_fully(target, family, framework))
 
-    if chosen.framework and not chosen.scheduler:
-        arguments.need_framework(chosen.framework)
+    if chosen.framework:
+        arguments.need_framework(chosen.framework, here=not chosen.scheduler)
     if chosen.target:
         if chosen.family:
             registry.family(chosen.family)

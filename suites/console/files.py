@@ -85,6 +85,9 @@ def need_own(path: Path, lists: str = "") -> None:
         UsageError: somebody else's file is there, or what another command has measured; or no file can be there.
     """
     try:
+        above = next((parent for parent in path.parents if parent.exists()), None)
+        if above and not above.is_dir():
+            raise UsageError(f"cannot write {path}: {above} is no folder")
         if path.is_dir():
             raise UsageError(f"cannot write {path}: it is a folder")
         if not path.is_file() or not path.stat().st_size:

@@ -165,6 +165,8 @@ def parted(got: Any, exact: Any, otherwise: str = "not {}") -> str:
 
 
 def _text(ball: Any, count: int) -> str:
+    if ball.contains(0):
+        return "0"  # the midpoint would show nothing but rounding
     text = str(ball.mid().str(count, radius=False))
     try:
         number = Decimal(text)

@@ -65,10 +65,12 @@ class Parting:
     Attributes:
         sentence: what is wrong there.
         line: the line of source, as ``file.py:12``; "" if it is not known.
+        place: the number of the step among those of the program; -1 if no step is named.
     """
 
     sentence: str
     line: str = ""
+    place: int = field(default=-1, compare=False)
 
 
 def short_name(operation: str) -> str:
@@ -140,7 +142,7 @@ def mended(
             value = _shaped(other.value, step.value.shape)
             try:
                 if right(run(_replacing(place, value))):
-                    return _blamed(step, value, _lacking(got[:place], known))
+                    return _blamed(place, step, value, _lacking(got[:place], known))
             except balls.Undecided:
                 continue
     return None
@@ -167,10 +169,30 @@ def _shaped(value: Any, shape: tuple[int, ...]) -> Any:
     return value.T if value.shape != shape == value.shape[::-1] else value.reshape(shape)
 
 
-def _blamed(step: Step, value: Any, kernels: str) -> Parting:
+def _blamed(place: int, step: Step, value: Any, kernels: str) -> Parting:
     text = f"; {step.line}: {text_of(step.line)}" if text_of(step.line) else ""
     more = f"; {kernels}" if kernels else ""
-    return Parting(f"{_where(step)}: {parted(step.value, value, MENDED)}{text}{more}", step.line)
+    return Parting(f"{_where(step)}: {parted(step.value, value, MENDED)}{text}{more}", step.line, place)
+
+
+def made_but_lost(got: Sequence[Step], right: Any, name: str) -> Parting | None:
+    """The last step that makes the right result, which is then not what is returned; None if no step makes it.
+
+    So it is where gradients are returned in the wrong order, or a slice of the wrong rows. Views are no steps.
+
+    Args:
+        got: the steps of the program whose result is wrong.
+        right: the right result.
+        name: how the result is called.
+    """
+    wanted = next((step for _, step in _steps("", "", [right])), None)
+    places = [place for place, step in enumerate(got) if step.line and wanted is not None and step.mark == wanted.mark]
+    if not places or not wanted or not wanted.rough:
+        return None
+    step = got[places[-1]]
+    text = f"; {step.line}: {text_of(step.line)}" if text_of(step.line) else ""
+    said = f"the right gradient of {name} is made {_where(step)}, and is not what is returned{text}"
+    return Parting(said, step.line, places[-1])
 
 
 def _lacking(steps: Sequence[Step], known: Set[tuple[int, str]]) -> str:

@@ -124,7 +124,9 @@ def _check_regime(pair: Pair, regime: str, shape: Any) -> None:
     except UsageError as error:
         raise UsageError(f"{pair.called}: {error}") from None
     except Exception as error:
-        raise UsageError(f"{pair.called}: regime {regime!r} raised {type(error).__name__}: {error}") from error
+        said = f"{pair.called}: regime {regime!r} raised {type(error).__name__}: {error}"
+        hint = "; a regime gets NumPy arrays, and returns them" if isinstance(error, AttributeError) else ""
+        raise UsageError(f"{said}{hint}") from error
 
 
 def _check_signature(

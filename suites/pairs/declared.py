@@ -126,6 +126,8 @@ class DeclaredPair:
         found = places.loaded(getattr(self, role), self._devices(role))
         if not callable(found):
             raise UsageError(f"{role} of {self.called} is a {type(found).__name__}, and cannot be called")
+        if missing := functions.missing(found):
+            raise UsageError(f"{role} of {self.called} {missing}")
         return found
 
     def _devices(self, role: str) -> Sequence[str]:

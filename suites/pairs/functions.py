@@ -35,6 +35,21 @@ def takes(function: Callable[..., Any], name: str) -> bool:
     return any(p.kind is p.VAR_KEYWORD or (p.name == name and p.kind is not p.POSITIONAL_ONLY) for p in parameters)
 
 
+def missing(function: Callable[..., Any]) -> str:
+    """What a function lacks so that its call would give arrays, as the end of a sentence; "" if nothing does."""
+    name = getattr(function, "__name__", type(function).__name__)
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        return f"is {name}, whose call runs nothing yet: a function with async or yield returns no arrays"
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if torch and isinstance(function, type) and issubclass(function, torch.autograd.Function):
+        return f"is the class {name}: give {name}.apply"
+    if jax and isinstance(function, jax.custom_vjp) and function.fwd is None:
+        return f"is a custom_vjp without its rule: call {name}.defvjp(forward, backward)"
+    if jax and isinstance(function, jax.custom_jvp) and not hasattr(function, "jvp"):
+        return f"is a custom_jvp without its rule: call {name}.defjvps(…) or defjvp"
+    return ""
+
+
 def forward_of(framework: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """The forward pass of a function as a plain function, whose derivative the function's own must be.
 

@@ -9,7 +9,7 @@ import pytest
 
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.lines import judges, line_at, path_of, text_of
-from gradgate.suites.exact.parting import Parting, first_apart, made_before, mended, recorded
+from gradgate.suites.exact.parting import Parting, first_apart, made_before, made_but_lost, mended, recorded
 
 Value = tuple[str, str, list[float]]
 
@@ -76,6 +76,15 @@ def test_a_value_is_to_blame_if_the_plain_programs_value_in_its_place_mends_the_
     found = mended(wrong, recorded(wrong), recorded(right), equal)
     assert found == Parting("at c.py:3, mul: [1] is 126, and with the reference's 84.0 all is right", "c.py:3")
     assert mended(wrong, recorded(wrong), recorded(right), lambda _: False) is None
+
+
+def test_a_right_gradient_that_is_made_and_not_returned_is_named() -> None:
+    steps = recorded(program(("mul", "b.py:1", [2.0, 3.0]), ("mul", "b.py:2", [5.0, 7.0]), ("neg", "", [1.0, 0.0])))
+    found = made_but_lost(steps, balls.exact([[2.0], [3.0]]), "x")
+    assert found == Parting("the right gradient of x is made at b.py:1, mul, and is not what is returned", "b.py:1")
+    assert found.place == 0
+    assert made_but_lost(steps, balls.exact([2.0, 4.0]), "x") is None
+    assert made_but_lost(steps, balls.exact([1.0, 0.0]), "x") is None, "it has no line of the author's"
 
 
 def test_the_line_is_the_authors_and_has_its_text() -> None:

@@ -23,6 +23,8 @@ def summed(x, w, reduction="mean"): return getattr(x * w, reduction)()
 def summed_plain(x, w, reduction="mean"): return getattr(w * x, reduction)()
 def turned(x, w): return x * w + 1j
 def counted(x, w): return 3
+async def later(x, w): return x * w
+def gen(x, w): yield x * w
 number = 3
 """
 GOOD = {
@@ -84,6 +86,12 @@ WRONG: dict[str, tuple[str, str]] = {
         "p: regime 'big' gives x the shape (1, 1), not (1, 4) as drawn: other sizes are for dims",
     ),
     "a regime that raises": (pair(regimes="{'big': lambda given: given['y']}"), "regime 'big' raised KeyError: 'y'"),
+    "a regime that takes arrays for those of a framework": (
+        pair(regimes="{'big': lambda given: given | {'x': given['x'].clone().at[0].set(1)}}"),
+        "'numpy.ndarray' object has no attribute 'clone'; a regime gets NumPy arrays, and returns them",
+    ),
+    "a function with async": (pair("'ops:later'"), "is later, whose call runs nothing yet"),
+    "a reference with yield": (pair(reference="'ops:gen'"), "reference of p is gen, whose call runs nothing yet"),
     "an unknown quantity": (pair(claims="[at_most('residual_byte', of_reference=0.5)]"), "nearest: residual_bytes"),
     "a law over an unknown dim": (pair(claims="[grows('temp_bytes', K=1)]"), "unknown dim in the claims of op 'K'"),
     "a misspelt keyword": (pair(regime="{}"), "unknown argument of Pair 'regime'; legal: "),
@@ -109,6 +117,9 @@ COMMANDS = {
     "an unknown document": (["schema", "verdict"], "verdict"),
     "nothing to watch": (["watch"], "watch"),
     "no script to watch": (["watch", "nofile.py"], "there is no file nofile.py"),
+    "a framework of nobody, with a target": (["verify", "pairs.py", "--framework", "pytorch"], "unknown framework"),
+    "a file that is no Python": (["verify", "notes.txt"], "notes.txt is no Python file: its name must end in .py"),
+    "a report into a file": (["verify", "pairs.py", "--report", "notes.txt"], "notes.txt is no folder"),
     "a folder to measure": (["memory", "."], ". is neither a Python file"),
 }
 """What is wrong -> a command line, and words of the message; none of these imports a framework."""
@@ -155,6 +166,39 @@ def test_a_right_declaration_is_not_refused(framework: str, folder: Path) -> Non
     declared(folder, framework, sum_of)
     declared(folder, framework, pair("lambda *args: __import__('ops').op(*args)"))
     declared(folder, framework, f"{pair()}another_name = p\n")
+
+
+RULES = {
+    "torch": """
+class Rule(xp.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        return x * w
+    @staticmethod
+    def backward(ctx, upstream):
+        return upstream, upstream
+""",
+    "jax": """
+import jax
+Rule = jax.custom_vjp(lambda x, w: x * w)
+Rule.__name__ = "Rule"
+""",
+}
+
+
+@pytest.mark.parametrize("framework", ARRAYS)
+def test_a_rule_that_is_given_unfinished_is_told_what_is_missing(framework: str, folder: Path) -> None:
+    pytest.importorskip(framework)
+    (folder / "rules.py").write_text(f"{ARRAYS[framework]}\n{RULES[framework]}")
+    said = {"torch": "is the class Rule: give Rule.apply", "jax": "call Rule.defvjp(forward, backward)"}[framework]
+    try:
+        with pytest.raises(UsageError) as raised:
+            declared(folder, framework, pair("__import__('rules').Rule"))
+        assert str(raised.value).endswith(said)
+        if framework == "torch":
+            declared(folder, framework, pair("__import__('rules').Rule.apply"))
+    finally:
+        sys.modules.pop("rules", None)
 
 
 LAYERS = {
@@ -277,6 +321,7 @@ def test_a_wrong_command_line_is_one_line_and_exits_with_3(
     what: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("x")
     arguments, words = COMMANDS[what]
     assert cli.main(arguments) == 3
     found = capsys.readouterr()
