@@ -47,7 +47,7 @@ FREE = _words(
 # No floating-point work, but traffic.
 MOVING = _words(
     """
-    gather dynamic_slice dynamic_update_slice scatter slice concatenate pad sort top_k argsort split tile unstack
+    gather dynamic_slice dynamic_update_slice scatter slice concatenate pad sort top_k argsort split tile stack unstack
     random_bits random_seed random_fold_in random_split threefry2x32 rng_bit_generator rng_uniform all_gather
     all_gather_invariant all_to_all ppermute all_gather_reduced pure_callback io_callback
     """

@@ -27,6 +27,10 @@ CLAIM = "gradient_exact"
 EXAMPLES = 4
 NOT_AT_ZERO = {"cosine", "shrunk_norm"}
 """Kinds whose plain functions have a norm: at zero its gradient is not finite, so they are references alone."""
+AMONG_A_ROW = {"pooled", "spread"}
+"""Kinds that compare the numbers of a row with one another. These tie wherever an inner function is flat: at −½, the
+largest soft-thresholded number has the one-sided derivatives 0 and 0, and plain rules give half of a share. So they are
+plain as references alone."""
 SIZES = (1, 2, 3, 4)
 Function = Callable[..., Any]
 
@@ -54,7 +58,8 @@ def draw(framework: str, seed: int, error: float = 0.0) -> tuple[str, Pair]:
 
     # A plain function of a plain one may give no element of the generalised gradient at a tie within a tie: −½ for
     # |max(x, 0)| at 0. With a shift, both ties never meet.
-    turned = bool(rng.integers(2)) and shift != 0 and not {outer, inner} & NOT_AT_ZERO
+    refused = {outer, inner} & NOT_AT_ZERO or outer in AMONG_A_ROW
+    turned = bool(rng.integers(2)) and shift != 0 and not refused
     function, reference = (composed(parts) for parts in ((plain, by_hand) if turned else (by_hand, plain)))
     if error:
         function = _wrong(framework, xp, function, error)

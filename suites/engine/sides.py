@@ -16,7 +16,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from gradgate.references import oracle
 from gradgate.references.contract import Claim, Problem, Spec
@@ -271,7 +271,7 @@ class Search:
     def _decided(self, spec: PairSpec, most: int) -> tuple[Decisions, int]:
         found: Decisions = {}
         count = 0
-        alike = dataclasses.replace(spec.static(), cotangents=spec.cotangents)  # but for the numbers
+        alike = dataclasses.replace(cast("PairSpec", spec.static()), cotangents=spec.cotangents)  # but for the numbers
         every = self._recordings.setdefault(alike, tuple({} for _ in self.programs))
         problem = None
         for program, recordings in zip(self.programs, every, strict=True):

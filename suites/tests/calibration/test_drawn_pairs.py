@@ -19,6 +19,17 @@ def test_a_right_pair_is_upheld_and_the_same_with_an_error_is_refuted(framework:
     assert drawn_pairs.judged(framework, seed, error=0.01).verdict == "refuted"
 
 
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("seed", [19779, 21293])
+def test_no_right_pair_has_plain_rules_at_a_tie_within_a_row_over_a_flat_function(framework: str, seed: int) -> None:
+    pytest.importorskip(framework)
+    outer = drawn_pairs.draw(framework, seed)[0]
+    assert outer.split()[0] in drawn_pairs.AMONG_A_ROW
+    assert "the function by hand" in outer
+    right = drawn_pairs.judged(framework, seed)
+    assert right.verdict == "upheld", (outer, right.reason)
+
+
 def test_there_are_twenty_unlike_kinds_and_a_seed_names_its_pair() -> None:
     pytest.importorskip("torch")
     assert len(choices.KINDS) >= 20
