@@ -42,7 +42,7 @@ def backprop(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
             Nothing is inverted.
 
     Returns:
-        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes, dtypes and devices.
 
     Raises:
         UsageError: a parameter or the input has another shape than the Spec gives.
@@ -157,7 +157,9 @@ def random_direction(problem: InvertibleProblem, seed: int) -> Tree:
     """
     rng = np.random.default_rng(check_integer("seed", seed, 0))  # torch.func.vmap forbids PyTorch's own
     problem.check_shapes()
-    return tree_map(lambda leaf: torch.from_numpy(rng.standard_normal(leaf.shape)).to(leaf.dtype), problem.params)
+    return tree_map(
+        lambda leaf: torch.from_numpy(rng.standard_normal(leaf.shape)).to(leaf.device, leaf.dtype), problem.params
+    )
 
 
 def reversible(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:

@@ -90,7 +90,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
 OUTSIDE = torch.ones(4, dtype=torch.float64)
 
 
-def told(run: Callable[[Any], Any]) -> tuple[Any, list[tuple[str, str]], decisions.Decisions]:
+def report(run: Callable[[Any], Any]) -> tuple[Any, list[tuple[str, str]], decisions.Decisions]:
     """Outputs with their radii, operations with their lines, and decisions."""
     operations: list[tuple[str, str]] = []
     found: decisions.Decisions = {}
@@ -124,11 +124,11 @@ def test_a_recording_gives_what_a_call_gives(name: str) -> None:
             calls.append(seed)
             return program(*inputs)
 
-        return told(lambda watch: evaluate_again(call, inputs, recordings, watch=watch))
+        return report(lambda watch: evaluate_again(call, inputs, recordings, watch=watch))
 
     for seed in (0, 1, 2, 0):
         inputs = drawn(seed)
-        wanted = told(lambda watch, inputs=inputs: evaluate(lambda: program(*inputs), watch=watch))
+        wanted = report(lambda watch, inputs=inputs: evaluate(lambda: program(*inputs), watch=watch))
         assert again(seed) == wanted
     assert calls == [0]
 

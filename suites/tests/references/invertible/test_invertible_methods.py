@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gradgate.references import registry
-from gradgate.references.backends import leaves, precision, to_numpy
+from gradgate.references.backends import leaves, precision, to_numpy, tree_map
 from gradgate.references.contract import IllegalOption, UsageError
 from gradgate.references.draws import shapes
 from gradgate.references.invertible.layers import NotInvertible
@@ -221,6 +221,14 @@ def test_pytorch_hands_out_layers_in_order_and_keeps_none(torch: Any) -> None:
 
 def test_projected_forward_errs_as_theory_says(torch: Any) -> None:
     assert paper.variance_ratio(300) == pytest.approx(1.0, abs=0.2)
+
+
+def test_a_random_direction_is_on_the_device_of_the_parameters(torch: Any) -> None:
+    from gradgate.references.invertible.in_torch import methods as torch_impl
+
+    problem = InvertibleSpec().build("torch")
+    elsewhere = type(problem)(problem.spec, "torch", tree_map(lambda p: p.to("meta"), problem.params), problem.data)
+    assert {leaf.device.type for leaf in leaves(torch_impl.random_direction(elsewhere, 3))} == {"meta"}
 
 
 def test_projected_forward_repeats_itself_by_its_seed(framework: str) -> None:
