@@ -208,7 +208,8 @@ def _pins(project: dict[str, Any]) -> list[str]:
 def ends(session: nox.Session) -> None:
     """Judge pairs with the oldest and the newest JAX and PyTorch that the extras allow: ``nox -s ends -- jax``.
 
-    Each version has a separate environment. Cost: a few GB and minutes for each.
+    The newest is that for this Python; JAX 0.11 needs 3.12. Each version has a separate environment. Cost: a few GB and
+    minutes for each.
     """
     for name in session.posargs or ["jax", "torch"]:
         low, high = PROJECT["project"]["optional-dependencies"][name][0].removeprefix(name).split(",")
