@@ -43,7 +43,7 @@ PLACES = {"suites": HERE.parent, **{name: _place(name) for name in ("references"
 EVALUATOR = (
     "suites/__init__.py",
     "suites/exact",
-    *(f"hw_profiles/{name}.py" for name in ("__init__", "calls")),
+    *(f"hw_profiles/{name}.py" for name in ("__init__", "calls", "trip_count")),
     *(
         f"references/{name}.py"
         for name in (
