@@ -42,7 +42,7 @@ def backprop(problem: InvertibleProblem) -> tuple[torch.Tensor, Tree]:
             Nothing is inverted.
 
     Returns:
-        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes, dtypes and devices.
+        The loss, a scalar, and its gradient, a tree like ``problem.params`` with the same shapes and dtypes.
 
     Raises:
         UsageError: a parameter or the input has another shape than the Spec gives.
@@ -140,7 +140,7 @@ def projected_forward(problem: InvertibleProblem, *, seed: int = 0) -> tuple[tor
 
 
 def random_direction(problem: InvertibleProblem, seed: int) -> Tree:
-    """Standard normal numbers, a tree like ``problem.params`` with the same shapes and dtypes.
+    """Standard normal numbers, a tree like ``problem.params`` with the same shapes, dtypes and devices.
 
     PyTorch's global generator is left alone.
 

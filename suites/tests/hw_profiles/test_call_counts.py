@@ -1,6 +1,6 @@
 import pytest
 
-from gradgate.hw_profiles import call_count, work
+from gradgate.hw_profiles import call_count, trip_count, work
 from gradgate.hw_profiles.calls import Calls, OnCall, marked, torch_marked
 
 LAYERS = 5
@@ -213,3 +213,12 @@ def test_torch_counts_evaluations_vjps_and_jvps():
     assert told.calls == Calls(4 * LAYERS, 0, 3 * LAYERS)
     torch.func.jvp(lambda x: loss(weights, x), (x,), (x,))
     assert told.calls == Calls(5 * LAYERS, LAYERS, 3 * LAYERS)
+
+
+def test_what_a_scan_is_passed_is_read_in_both_of_jaxs_ways():
+    class Tree:
+        def unpack(self):
+            return ("a", "b"), ("c",), ()
+
+    assert trip_count.passed_to_scan({"num_consts": 2, "num_carry": 1}) == (2, 1)
+    assert trip_count.passed_to_scan({"ft_in": Tree()}) == (2, 1)
