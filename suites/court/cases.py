@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
-import hashlib
 import itertools
 import json
 import multiprocessing
@@ -25,7 +24,7 @@ import msgspec
 
 from gradgate.references.errors import UsageError
 from gradgate.references.loading import is_path
-from gradgate.suites.court.court import Court, candidate_text, task_digest, unanswered
+from gradgate.suites.court.court import Court, candidate_text, task_digest, text_digest, unanswered
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.variables import environment
 
@@ -41,7 +40,7 @@ class Case:
 
     Attributes:
         task: the target of a task, such as ``task.py:norm``.
-        candidate: the text of its module, or the path of its file.
+        candidate: the text of its module, or its file.
         name: what the answer calls it; by default the file's name.
         function: the name of its function, as in `Court.judge`.
     """
@@ -59,7 +58,7 @@ class Case:
             UsageError: the candidate's file cannot be read.
         """
         text, _ = candidate_text(self.candidate, self.name)
-        return self.task, task_digest(self.task), hashlib.sha256(text.encode()).hexdigest(), self.function
+        return self.task, task_digest(self.task), text_digest(text), self.function
 
 
 @dataclass(frozen=True)

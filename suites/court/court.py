@@ -46,9 +46,10 @@ HINTS = frozenset(("pure",))
 class Court:
     """A warm court for one task. It is a context manager: leaving it ends every process.
 
-    A candidate is the text of a Python module, or the path of one. Its function takes what the task's reference takes
-    and returns what that returns. It runs in processes of its own, behind a wall; this process never imports it. Truth,
-    reference, seeds, comparison and verdict stay here. Every candidate gets other inputs.
+    A candidate is the text of a Python module, as a `str`, or its file, as a `pathlib.Path`. Its function takes what
+    the task's reference takes and returns what that returns. It runs in processes of its own, behind a wall; this
+    process never imports it. Truth, reference, seeds, comparison and verdict stay here. Every candidate gets other
+    inputs.
 
     Args:
         task: a `gradgate.Pair`, whose function is not used and may be None, or its target, like ``task.py:pair``; the
@@ -121,7 +122,8 @@ class Court:
         """Judge one candidate.
 
         Args:
-            candidate: the text of its module, or the path of its file.
+            candidate: the text of its module. A `Path` is read; a text is never taken for a path, because a stranger
+                could name the file of the reference.
             name: what the answer calls it; by default the file's name.
             function: the name of its function; by default ``candidate``, or else the last public one of its module.
 
@@ -130,7 +132,7 @@ class Court:
             verdict in it.
 
         Raises:
-            UsageError: the file cannot be read, or is too large.
+            UsageError: the file cannot be read.
         """
         text, called = candidate_text(candidate, name)
         asked = _asked(text, function or (self.benchmark.function if self.benchmark else ""))
@@ -304,7 +306,7 @@ def unanswered(task: str, name: str, text: str, function: str, reason: str) -> d
         "task_digest": task_digest(task),
         "name": name,
         "function": function,
-        "digest": hashlib.sha256(text.encode()).hexdigest(),
+        "digest": text_digest(text),
         "verdict": "error",
         "reason": reason,
         "claims": [],
@@ -318,6 +320,11 @@ def unanswered(task: str, name: str, text: str, function: str, reason: str) -> d
         "calls": 0,
         "seconds": 0.0,
     }
+
+
+def text_digest(text: str) -> str:
+    """The sha256 of a candidate's text, which may hold what is no UTF-8."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def task_digest(target: str) -> str:
@@ -345,6 +352,14 @@ def _declared(target: str) -> Any:
 
 def _asked(text: str, function: str) -> dict[str, Any]:
     """What a candidate's process has to load, or a ``reason`` why nothing can be."""
+    if len(text) > LARGEST:
+        return {"reason": f"it has more than {LARGEST} characters"}
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return {"reason": "it is not UTF-8"}
+    if "\n" not in text and text.endswith((".py", ".json")):
+        return {"reason": f"it is the name of a file; in Python, pathlib.Path({text!r}) is the file itself"}
     if not text.lstrip().startswith("{"):
         return {"text": text, "name": function}
     try:
@@ -363,26 +378,18 @@ def _asked(text: str, function: str) -> dict[str, Any]:
 
 
 def candidate_text(candidate: str | Path, name: str) -> tuple[str, str]:
-    """(text, name) of a candidate.
+    """(text, name) of a candidate. What is no UTF-8 is in the text as lone surrogates, and no more is read than counts.
 
     Raises:
-        UsageError: its file cannot be read, is no text, or is too large.
+        UsageError: its file cannot be read.
     """
-    if isinstance(candidate, str) and ("\n" in candidate or not candidate.endswith((".py", ".json"))):
-        text, called = candidate, name or "candidate"
-    else:
-        path = Path(candidate)
-        try:
-            with path.open("rb") as file:
-                raw = file.read(LARGEST + 1)
-            text, called = raw.decode("utf-8"), name or path.name
-        except OSError as error:
-            raise UsageError(f"cannot read {path}: {error.strerror}") from None
-        except UnicodeDecodeError:
-            raise UsageError(f"{path} is not UTF-8") from None
-    if len(text) > LARGEST:
-        raise UsageError(f"{called} has more than {LARGEST} characters")
-    return text, called
+    if isinstance(candidate, str):
+        return candidate, name or "candidate"
+    try:
+        with candidate.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            return file.read(LARGEST + 1), name or candidate.name
+    except OSError as error:
+        raise UsageError(f"cannot read {candidate}: {error.strerror}") from None
 
 
 def _hidden(target: str) -> list[str]:

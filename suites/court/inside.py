@@ -53,8 +53,14 @@ def _beside(place: str) -> Any:
 message: Any = _beside("gradgate.suites.court.message")
 masks: Any = _beside("gradgate.suites.pairs.masks")
 landlock: Any = _beside("gradgate.suites.workers.landlock")
+HERE = [place for place in [os.path.dirname(os.path.abspath(__file__))] if os.path.isdir(f"{place}/gradgate")]
+"""The folder with gradgate's evaluator, if it is beside this file."""
+HIDDEN: dict[str, types.ModuleType] = {}
+"""Modules of gradgate that a candidate does not see among those of its process, until its formula is evaluated."""
 HELD = 64
-"""Forward passes whose backward pass may still come."""
+"""Forward passes whose backward pass may still come, and calls whose answers can be asked for again."""
+KEPT = 1 << 28
+"""Most bytes of answers that can be asked for again; those of the last two calls always can."""
 NAME = "candidate"
 """Name of the module that a candidate becomes."""
 REQUEST = 1 << 26
@@ -229,6 +235,11 @@ class InTorch:
         """Whether a gradient can be pulled through this output."""
         return bool(getattr(leaf, "requires_grad", False))
 
+    def shared(self, outputs: list[Any], leaves: list[Any]) -> list[list[int]]:
+        """[place of an output, place of an input] that have one memory."""
+        at = [[leaf.untyped_storage().data_ptr() for leaf in one] for one in (outputs, leaves)]
+        return [[i, j] for i, mine in enumerate(at[0]) for j, given in enumerate(at[1]) if mine and mine == given]
+
     def backward(self, state: Any, places: list[int], cotangents: list[Any]) -> list[Any]:
         """The gradients of the wanted leaves, or None."""
         wanted, outputs = state
@@ -351,6 +362,10 @@ class InJax:
         """Whether a gradient can be pulled through this output."""
         return bool(self.jax.numpy.issubdtype(leaf.dtype, self.jax.numpy.floating))
 
+    def shared(self, outputs: list[Any], leaves: list[Any]) -> list[list[int]]:
+        """As in PyTorch: nothing, because nobody can write into an array of JAX."""
+        return []
+
     def backward(self, state: Any, places: list[int], cotangents: list[Any]) -> list[Any]:
         """The gradients of the wanted leaves."""
         pull, outs, floating = state
@@ -467,13 +482,18 @@ class _Text:
 
 
 class Served:
-    """One candidate: its module, its function, and the passes whose backward may come."""
+    """One candidate: its module and its function.
+
+    Attributes:
+        held: call -> what its backward pass needs, which may still come: state, inputs, their numbers before the call.
+        returned: call -> its outputs and gradients, which may be asked for again, and how many bytes they have.
+    """
 
     def __init__(self, framework: Any) -> None:
         self.framework = framework
         self.function: Callable[..., Any] | None = None
-        self.held: dict[int, Any] = {}
-        self.inputs: dict[int, tuple[list[Any], list[Any], list[bytes]]] = {}
+        self.held: dict[int, tuple[Any, list[Any], list[bytes]]] = {}
+        self.returned: dict[int, tuple[list[Any], int]] = {}
         self.into: list[Any] = []
 
     def answer(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
@@ -600,21 +620,31 @@ class Served:
             tree = structure(outputs, flat)
             sent = [self.framework.bytes_of(leaf) for leaf in flat]
             can = [self.framework.differentiable(leaf) for leaf in flat]
-        self.held[request["id"]] = state
-        self.inputs[request["id"]] = (leaves, flat, before)
-        while len(self.held) > HELD:
+        if request["wanted"]:
+            self.held[request["id"]] = state, leaves, before
+        if len(self.held) > HELD:
             del self.held[next(iter(self.held))]
-            del self.inputs[next(iter(self.inputs))]
-        return {"tree": tree, "differentiable": can, "changed": self._changed(leaves, before)}, sent
+        self._keep(request["id"], flat, sent)
+        changed, shared = self._changed(leaves, before), self.framework.shared(flat, leaves)
+        return {"tree": tree, "differentiable": can, "changed": changed, "shared": shared}, sent
+
+    def _keep(self, call: int, returned: list[Any], sent: list[Any]) -> None:
+        """Keep what a call has returned, and forget the oldest calls if that is too much."""
+        before, size = self.returned.pop(call, ([], 0))
+        self.returned[call] = before + returned, size + sum(len(one.numbers) for one in sent)
+        while len(self.returned) > 2 and (
+            len(self.returned) > HELD or sum(size for _, size in self.returned.values()) > KEPT
+        ):
+            del self.returned[next(iter(self.returned))]
 
     def backward(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
         """Pull cotangents, which were not known before, through an earlier call."""
-        state = self.held.pop(request["id"])
+        state, leaves, before = self.held.pop(request["id"])
         with self._scope(request):
             cotangents = self._placed(arrays, request["layouts"])
             grads = self.framework.backward(state, request["places"], cotangents)
             sent = [self.framework.bytes_of(grad) for grad in grads]
-        leaves, _, before = self.inputs[request["id"]]
+        self._keep(request["id"], grads, sent)
         spoilt = self._changed(cotangents, [one.numbers for one in arrays])
         return {"changed": self._changed(leaves, before), "cotangents": spoilt}, sent
 
@@ -632,6 +662,8 @@ class Served:
             Unknown, Undecided: as the evaluator says.
         """
         assert self.function is not None
+        sys.modules.update(HIDDEN)
+        sys.path += HERE
         count = len(request["layouts"])
         with self._scope(request):
             leaves = self._placed(arrays[:count], request["layouts"])
@@ -652,8 +684,10 @@ class Served:
         return {}, sent
 
     def again(self, request: dict[str, Any], arrays: list[Any]) -> tuple[dict[str, Any], list[Any]]:
-        """The outputs of an earlier call as they are now."""
-        return {}, [self.framework.bytes_of(leaf) for leaf in self.inputs[request["id"]][1]]
+        """The outputs and gradients of an earlier call as they are now, or that it is forgotten."""
+        if request["id"] not in self.returned:
+            return {"forgotten": True}, []
+        return {}, [self.framework.bytes_of(leaf) for leaf in self.returned[request["id"]][0]]
 
 
 def _end_with_court(connection: int) -> None:
@@ -699,6 +733,19 @@ def _words(error: BaseException) -> str:
     return said
 
 
+def _hide() -> None:
+    """Take away what would tell a candidate that it is judged, so that it is right outside, too.
+
+    These are the command line, the modules of gradgate, and this program as the main module.
+    """
+    for name in list(sys.modules):
+        if name in ("__main__", "message", "masks", "landlock") or name.partition(".")[0] == "gradgate":
+            HIDDEN[name] = sys.modules.pop(name)
+    sys.modules["__main__"] = types.ModuleType("__main__")
+    sys.argv[:] = sys.orig_argv[:] = [""]
+    sys.path[:] = [place for place in sys.path if place not in HERE]
+
+
 def main(arguments: Sequence[str]) -> None:
     """Import the framework, say so, and fork a process for each socket that arrives."""
     control = socket.socket(fileno=int(arguments[0]))
@@ -709,11 +756,10 @@ def main(arguments: Sequence[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps the forks
     framework = FRAMEWORKS[arguments[1]]()
-    here = os.path.dirname(os.path.abspath(__file__))
-    if os.path.isdir(os.path.join(here, "gradgate")):
-        sys.path.append(here)
+    sys.path += HERE
     with contextlib.suppress(ImportError):  # then a candidate is not evaluated in sixty digits, and is told why
         importlib.import_module(f"gradgate.suites.exact.on_{arguments[1]}")
+    _hide()
     gc.collect()
     gc.freeze()
     control.sendall(b"r")

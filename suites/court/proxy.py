@@ -8,6 +8,7 @@ comes back is copied, and checked for dtype and shape, before a check sees it.
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import secrets
 import time
@@ -43,16 +44,35 @@ WIDTH = dict(message.DTYPES)
 
 
 @dataclass
-class Call:
-    """One forward pass: its request, what was sent and what came back, for a repetition in a fresh process."""
+class Answer:
+    """What one call has returned; `gradients` are there after its backward pass."""
 
     number: int
+    outputs: list[Array]
+    gradients: list[Array] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return sum(len(one.numbers) for one in (*self.outputs, *self.gradients))
+
+
+@dataclass
+class Call:
+    """One call: its request, what was sent and what came back, for a repetition in a fresh process.
+
+    Attributes:
+        paths: names of the arrays that were sent.
+        earlier: what a call before it with the same shapes has returned, which it must not change.
+    """
+
+    answer: Answer
     request: dict[str, Any]
     arrays: list[Array]
-    outputs: list[Array]
     differentiable: list[bool]
     tree: Any
     paths: Sequence[str]
+    earlier: Answer | None
 
 
 @dataclass
@@ -64,6 +84,9 @@ class Desk:
         calls, replays: how many there were of this candidate; `repeated` are replays of the claim about two calls.
         framework: of the task.
         writes: whether the candidate writes its outputs into arrays that it gets.
+        shared: (number of an output, input) that have one memory in the last call, as the candidate's process says.
+        waited: seconds in which its answers were waited for.
+        earlier: shapes and options -> what the last call with them has returned.
         measured: claim about a workload -> errors and seconds.
     """
 
@@ -73,6 +96,9 @@ class Desk:
     calls: int = 0
     replays: int = 0
     repeated: int = 0
+    shared: list[tuple[int, str]] = field(default_factory=list)
+    waited: float = 0.0
+    earlier: dict[str, Answer] = field(default_factory=dict)
     framework: str = "torch"
     writes: bool = False
     measured: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -81,6 +107,7 @@ class Desk:
         """Take the next candidate."""
         self.stranger, self.fresh, self.writes, self.measured = stranger, fresh, writes, {}
         self.claim, self.calls, self.replays, self.repeated = "", 0, 0, 0
+        self.waited, self.earlier = 0.0, {}
 
     def ask(self, request: dict[str, Any], arrays: Sequence[Array], most: int, of: Stranger | None = None) -> Any:
         """The stranger's reply.
@@ -90,12 +117,17 @@ class Desk:
         """
         stranger = of or self.stranger
         assert stranger is not None
+        began = time.monotonic()
         try:
+            if self.waited > stranger.limits.together:
+                stranger.end(f"its answers took more than {stranger.limits.together:g} s together")
             return stranger.ask(request, arrays, most)
         except Raised as why:
             raise Fault(f"the candidate raised {why}") from None
         except Gone as why:
             raise Fault(f"the candidate gave no answer: {why}") from None
+        finally:
+            self.waited += time.monotonic() - began
 
     def forward(
         self,
@@ -117,7 +149,8 @@ class Desk:
             randomness: how it draws random numbers: a ``seed`` in PyTorch, ``alike`` every dtype in JAX.
 
         Raises:
-            Fault: it gave no answer. Refuted: its answer is no tree of arrays, or it changed an input.
+            Fault: it gave no answer. Refuted: its answer is no tree of arrays; it changed an input; it changed what an
+                earlier call has returned.
         """
         self.calls += 1
         request = {
@@ -133,12 +166,20 @@ class Desk:
         }
         reply, outputs = self.ask(request, arrays, most)
         shape, can, changed = reply.get("tree"), reply.get("differentiable"), reply.get("changed")
+        shared = _places(reply.get("shared"), len(outputs), len(paths))
         if not _is_tree(shape, len(outputs)) or not _are(can, bool, len(outputs)) or not _are(changed, int, None):
             raise Refuted("the candidate's process did not describe its outputs")
         self._look_for(changed, paths, "the call changed its input")
         if any(one.dtype == "none" for one in outputs):
             raise Refuted("an output is None")
-        call = Call(self.calls, request, arrays, outputs, can, shape, paths)
+        key = json.dumps([[(one.dtype, one.shape) for one in arrays], wanted, request["options"]])
+        answer = Answer(self.calls, outputs)
+        call = Call(answer, request, arrays, can, shape, paths, self.earlier.pop(key, None))
+        if answer.size <= SLACK:
+            self.earlier[key] = answer
+        self.shared = [(output, paths[place]) for output, place in shared]
+        if call.earlier and not wanted:
+            self._ask_again(call.earlier, "a later call changed")
         if into:  # a task of outputs alone: no backward pass will come, after which it would be repeated
             self._repeat(call)
         return call
@@ -161,7 +202,7 @@ class Desk:
         most = sum(len(one.numbers) for one in wanted) + SLACK
         request = {
             "do": "backward",
-            "id": call.number,
+            "id": call.answer.number,
             "places": places,
             "layouts": layouts,
             "wide": call.request["wide"],
@@ -179,8 +220,22 @@ class Desk:
                 raise Refuted(f"wrong shape: {name} has shape {grad.shape}; expected {leaf.shape}", name)
             if grad.dtype != "none" and grad.dtype != leaf.dtype:
                 raise Refuted(f"wrong dtype: {name} is {grad.dtype}; expected {leaf.dtype}", name)
-        self._repeat(call, request, cotangents, grads, most, names)
+        call.answer.gradients += grads
+        if call.earlier:
+            self._ask_again(call.earlier, "a later call changed")
+            call.earlier = None
+        self._repeat(call, request, cotangents, most, names)
         return grads
+
+    def _ask_again(self, answer: Answer, what: str) -> None:
+        """Ask again for what a call has returned.
+
+        Raises:
+            Refuted: it is something else now.
+        """
+        reply, now = self.ask({"do": "again", "id": answer.number}, (), answer.size + SLACK)
+        if reply.get("forgotten") is not True and now != [*answer.outputs, *answer.gradients]:
+            raise Refuted(f"{what} what was returned before")
 
     def _look_for(self, changed: Sequence[int], names: Sequence[str], what: str) -> None:
         """Refute the claim that nothing is changed, if the candidate's process says what was."""
@@ -193,11 +248,10 @@ class Desk:
         call: Call,
         request: dict[str, Any] | None = None,
         cotangents: Sequence[Array] = (),
-        grads: Sequence[Array] = (),
         most: int = 0,
         names: Sequence[str] = (),
     ) -> None:
-        """Now and then, ask for the outputs again, and for the whole call in a fresh process."""
+        """Now and then, ask for what was returned again, and for the whole call in a fresh process."""
         framework = self.framework
         asked = self.claim == "deterministic"
         if not asked and (self.replays >= MOST_REPLAYS[framework] or secrets.randbelow(REPLAYED[framework])):
@@ -206,10 +260,8 @@ class Desk:
             return
         self.repeated += asked
         self.replays += 1
-        bytes_out = sum(len(one.numbers) for one in call.outputs) + SLACK
-        _, now = self.ask({"do": "again", "id": call.number}, (), bytes_out)
-        if [one.numbers for one in now] != [one.numbers for one in call.outputs]:
-            raise Refuted("an output changed after it was returned")
+        bytes_out = call.answer.size + SLACK
+        self._ask_again(call.answer, "something changed")
         assert self.fresh is not None
         try:
             other = self.fresh()
@@ -220,16 +272,26 @@ class Desk:
             again = self.ask(request, cotangents, most, other)[1] if request else []
         finally:
             other.close()
-        if [one.numbers for one in outputs] != [one.numbers for one in call.outputs]:
+        if outputs != call.answer.outputs:
             raise Refuted("in a fresh process, the same call returns other bits")
-        for name, one, two in zip(names, again, grads, strict=False):
-            if one.numbers != two.numbers:
+        if len(again) != len(call.answer.gradients):
+            count = len(call.answer.gradients)
+            raise Refuted(f"in a fresh process, the same call gives {len(again)} gradients; expected {count}")
+        for name, one, two in zip(names, again, call.answer.gradients, strict=True):
+            if one != two:
                 raise Refuted(f"in a fresh process, the same call gives {name} a gradient of other bits", name)
 
 
 def _are(value: Any, kind: type, count: int | None) -> bool:
     whole = isinstance(value, list) and all(type(one) is kind for one in value)
     return whole and (count is None or len(value) == count)
+
+
+def _places(pairs: Any, returned: int, given: int) -> list[tuple[int, int]]:
+    """Pairs of places, of what is returned and of inputs, as a candidate's process says; none if it says nonsense."""
+    if not isinstance(pairs, list) or not all(_are(one, int, 2) for one in pairs):
+        return []
+    return [(i, j) for i, j in pairs if 0 <= i < returned and 0 <= j < given]
 
 
 def _is_tree(tree: Any, leaves: int, deep: int = 8) -> bool:
@@ -300,6 +362,12 @@ class Judged(Pair):
         found = _in_torch(self, given) if self.where == "torch" else _in_jax(self, given)[0]
         took = time.perf_counter() - began
         outputs = trees.usual(self.called, role, trees.flatten(self.where, found)[0])
+        if self.desk.claim == "pure" and self.desk.shared:
+            plain = super().all_outputs("reference", problem, params, options)
+            inputs = {leaf.untyped_storage().data_ptr() for leaf in given.leaves}
+            if not any(leaf.untyped_storage().data_ptr() in inputs for leaf in plain.values()):
+                output, name = self.desk.shared[0]
+                raise Refuted(f"output {output} shares its memory with the input {name}; the reference's has its own")
         if self.benchmark is not None and self.benchmark.workloads:
             began = time.perf_counter()
             plain = super().all_outputs("reference", problem, params, options)
@@ -354,7 +422,7 @@ class Judged(Pair):
             given.names,
             randomness=given.randomness,
         )
-        found = inside.filled(call.tree, [back(one) for one in call.outputs])
+        found = inside.filled(call.tree, [back(one) for one in call.answer.outputs])
         paths = {id(leaf): path for path, leaf in trees.flatten(self.where, found)[0].items()}
         order: list[Any] = []
         inside.structure(found, order)
@@ -461,7 +529,7 @@ def _torch_call() -> Callable[..., Any]:
                 given.randomness,
             )
             holder.append(call.tree)
-            outputs = tuple(torch_tensor(one) for one in call.outputs)
+            outputs = tuple(torch_tensor(one) for one in call.answer.outputs)
             floating = [out.is_floating_point() for out in outputs]
             ctx.mark_non_differentiable(
                 *(
@@ -550,10 +618,10 @@ def _in_jax(pair: Judged, given: Given, wanted: Sequence[int] = ()) -> tuple[Any
         given.names,
         randomness=given.randomness,
     )
-    for one in call.outputs:
+    for one in call.answer.outputs:
         if WIDTH[one.dtype] == 8 and not wide:
             raise Refuted(f"an output is of {one.dtype} where JAX has no numbers of 64 bits")
-    return inside.filled(call.tree, [_jax_array(one) for one in call.outputs]), call
+    return inside.filled(call.tree, [_jax_array(one) for one in call.answer.outputs]), call
 
 
 def _gradient_in_jax(pair: Judged, problem: PairProblem, given: Given) -> tuple[Any, Tree]:

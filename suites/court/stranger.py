@@ -89,7 +89,7 @@ class Stranger:
             except OSError:
                 break  # it has closed its end; reading says so
             if time.monotonic() > until:
-                self._end(f"it took no request within {self.limits.seconds:g} s")
+                self.end(f"it took no request within {self.limits.seconds:g} s")
         kind, text, found = self._next(self.limits.seconds, most)
         self._look()
         if kind == message.RAISED:
@@ -99,7 +99,7 @@ class Stranger:
         except (ValueError, RecursionError):
             reply = None
         if not isinstance(reply, dict):
-            self._end("it sent something else than a reply")
+            self.end("it sent something else than a reply")
         return reply, found
 
     def _next(self, seconds: float, most: int) -> tuple[int, str, list[Array]]:
@@ -107,11 +107,11 @@ class Stranger:
         try:
             return message.received(self._read, until, most)
         except message.Malformed as why:
-            self._end(f"it sent something else than a reply: {why}")
+            self.end(f"it sent something else than a reply: {why}")
         except message.TooLate:
-            self._end(f"it hung: no answer within {seconds:g} s")
+            self.end(f"it hung: no answer within {seconds:g} s")
         except (message.Closed, OSError):
-            self._end("its process ended")
+            self.end("its process ended")
         raise AssertionError
 
     def _read(self, count: int, seconds: float) -> bytes:
@@ -128,18 +128,28 @@ class Stranger:
         """Look at what the process uses; it is ended if that is too much."""
         if not self.pid:
             return
-        self.peak = max(self.peak, self._resident("VmHWM"))
-        self.processor = max(self.processor, _processor(self.pid))
-        below = descendants(self.pid)
+        below = self._measure()
         if len(below) > self.limits.processes:
-            self._end(f"it started {len(below)} processes; {self.limits.processes} are allowed")
+            self.end(f"it started {len(below)} processes; {self.limits.processes} are allowed")
         if self._resident("VmRSS") + sum(_status(pid, "VmRSS") for pid in below) > self.began + self.limits.memory:
-            self._end(f"it used more than {self.limits.memory / 2**30:.3g} GiB of memory")
+            self.end(f"it used more than {self.limits.memory / 2**30:.3g} GiB of memory")
+
+    def _measure(self) -> list[int]:
+        """Read what it has used, with the processes below it, which are returned."""
+        below = descendants(self.pid)
+        self.peak = max(self.peak, sum(_status(pid, "VmHWM") for pid in (self.pid, *below)))
+        self.processor = max(self.processor, sum(map(_processor, (self.pid, *below))))
+        return below
 
     def _resident(self, name: str) -> int:
         return _status(self.pid, name) if self.pid else 0
 
-    def _end(self, why: str) -> None:
+    def end(self, why: str) -> None:
+        """End it for a reason.
+
+        Raises:
+            Gone: always, with the reason.
+        """
         self.gone = why
         self.close()
         raise Gone(why)
@@ -147,11 +157,7 @@ class Stranger:
     def close(self) -> None:
         """End the process and everything that it started."""
         if self.pid:
-            self.peak, self.processor = (
-                max(self.peak, self._resident("VmHWM")),
-                max(self.processor, _processor(self.pid)),
-            )
-            for pid in [self.pid, *descendants(self.pid)]:
+            for pid in [self.pid, *self._measure()]:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
         self.connection.close()
@@ -294,8 +300,8 @@ def _status(pid: int, name: str) -> int:
 
 
 def _processor(pid: int) -> float:
-    """Seconds of processor time of a process."""
+    """Seconds of processor time of a process, and of those that it started and that have ended."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     return 0.0

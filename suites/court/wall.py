@@ -83,6 +83,11 @@ class Limits:
     memory: int = 4 * 2**30
     processes: int = 16
 
+    @property
+    def together(self) -> float:
+        """Seconds for all answers of one candidate, which may each take a little less than the limit."""
+        return 12 * self.seconds
+
 
 @functools.cache
 def bubblewrap() -> str:

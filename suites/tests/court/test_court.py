@@ -21,7 +21,7 @@ import pytest
 from gradgate import Court, Pair, UsageError, constant, key, normal
 from gradgate.references import registry
 from gradgate.references.contract import installed
-from gradgate.suites.bugs.strangers.exploits import EXPLOITS, JAX, TORCH, Exploit
+from gradgate.suites.bugs.strangers.exploits import EXPLOITS, JAX, OWN, TORCH, Exploit
 from gradgate.suites.court import wall
 from gradgate.suites.court.problems import Docket
 from gradgate.suites.court.proxy import task_of
@@ -40,7 +40,7 @@ def chosen(framework: str, count: int) -> list[Exploit]:
     every = [one for one in EXPLOITS if framework in one.frameworks]
     if os.environ.get("GRADGATE_TRIAL"):
         return every
-    quick = [one for one in every if one.name not in ("hangs", "recurses", "patches_time", "uses_all_memory")]
+    quick = [one for one in every if one.name not in ("delays", "hangs", "recurses", "patches_time", "uses_all_memory")]
     first = [one for one in quick if one.name in ALWAYS and framework == "torch"]
     return first + random.Random(20264).sample([one for one in quick if one not in first], count)
 
@@ -135,7 +135,7 @@ def test_what_the_evaluator_imports_is_behind_every_wall(framework: str) -> None
 def test_a_lie_about_sixty_digits_is_no_verdict(court: Court) -> None:
     """A candidate that replaces the evaluator is refuted by the floats, and its hint is not asked for."""
     framework = court.pair.where
-    lie = f"import gradgate.suites.exact.on_{framework} as evaluator\nevaluator.evaluate = evaluator.trace = None\n"
+    lie = f"{OWN}type(frame.f_locals['self'].framework).exact = None\n"
     wrong = court.judge(TEXTS[framework] + lie)
     assert wrong["verdict"] == "refuted"
     assert wrong["sixty_digits"]["state"] == "unknown"
@@ -265,6 +265,95 @@ def test_what_is_changed_in_place_is_seen_in_both_passes(change: str, reason: st
     assert answer["verdict"] == ("refuted" if change else "upheld"), answer["reason"]
     pure = next(row for row in answer["claims"] if row["claim"] == "pure")
     assert pure["reason"] == reason
+
+
+def test_a_candidate_sees_neither_the_command_line_nor_modules_of_the_court(torch_court: Court) -> None:
+    looks = """
+def before(x, w):
+    modules = [*sys.modules, *vars(sys.modules["__main__"])]
+    words = [*sys.argv, *sys.orig_argv, *sys.path[-1:]]
+    own = ("gradgate", "message", "masks", "landlock", "Served")
+    seen = [one for one in modules if one.partition(".")[0] in own]
+    raise ValueError(seen + [one for one in words if "court" in one])
+"""
+    assert "ValueError: [] " in torch_court.judge(TORCH + looks)["reason"]
+
+
+def test_a_text_is_never_taken_for_a_path(tmp_path: Path, torch_court: Court) -> None:
+    """A stranger who guesses where the reference is would be upheld."""
+    file = tmp_path / "reference.py"
+    file.write_text("import torch\ndef plain(x, w):\n    return torch.tanh(x) * w\n")
+    named = torch_court.judge(str(file))
+    assert named["verdict"] == "error"
+    assert "the name of a file" in named["reason"]
+    assert torch_court.judge(file)["verdict"] == "upheld"
+
+
+BROKEN = {
+    "bytes that are no text": (b"x = '\xff'\n", "it is not UTF-8"),
+    "more than is read": (b"x = 1\n" + b"#" * (1 << 22), "it has more than 4194304 characters"),
+    "a mark of the order of bytes": (b"\xef\xbb\xbf" + RIGHT["torch"].encode(), ""),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_file_that_cannot_be_read_as_text_is_a_verdict(what: str, tmp_path: Path, torch_court: Court) -> None:
+    raw, reason = BROKEN[what]
+    (tmp_path / "candidate.py").write_bytes(raw)
+    answer = torch_court.judge(tmp_path / "candidate.py")
+    assert (answer["verdict"], answer["reason"]) == ("error" if reason else "upheld", reason)
+    msgspec.convert(answer, documents.Answer, strict=True)
+
+
+@pytest.mark.parametrize("what", ["outputs", "gradients"])
+def test_what_was_returned_must_not_change_in_a_later_call(what: str, torch_court: Court) -> None:
+    """The exploit is right but for the memory that its calls share; with memory of its own it is upheld."""
+    text = next(one.text("torch") for one in EXPLOITS if one.name == f"reuses_its_{what}")
+    shared = torch_court.judge(text)
+    assert shared["verdict"] == "refuted"
+    assert shared["reason"] == "a later call changed what was returned before"
+    own = text.replace("pool.setdefault((tuple(x.shape), x.dtype), ", "(lambda new: new)(")
+    assert own != text
+    assert torch_court.judge(own)["verdict"] == "upheld"
+
+
+@pytest.mark.parametrize("views", [False, True])
+def test_an_output_shares_memory_with_an_input_only_if_the_references_does(views: bool) -> None:
+    torch = pytest.importorskip("torch")
+    plain = torch.Tensor.t if views else lambda x: x.t().clone()
+    inputs, dims = {"x": normal("T H")}, {"T": (3, 1), "H": (2,)}
+    with Court(Pair(None, reference=plain, inputs=inputs, dims=dims, name="turned", framework="torch")) as court:
+        answer = court.judge("def candidate(x):\n    return x.t()\n")
+        assert answer["verdict"] == ("upheld" if views else "refuted"), answer["reason"]
+        reason = "output 0 shares its memory with the input x; the reference's has its own"
+        assert answer["reason"] == ("" if views else reason)
+        assert [row for row, verdict in rows(answer).items() if verdict == "refuted"] == ([] if views else ["pure"])
+
+
+def test_a_candidate_that_is_slow_in_every_answer_is_ended() -> None:
+    with opened("torch", seconds=0.5) as court:
+        began = time.perf_counter()
+        answer = court.judge(RIGHT["torch"] + "def before(x, w):\n    time.sleep(0.4)\n")
+        assert time.perf_counter() - began < 20
+        assert answer["verdict"] == "error"
+        assert "its answers took more than 6 s together" in answer["reason"]
+        assert court.judge(RIGHT["torch"] + "def before(x, w):\n    time.sleep(0.01)\n")["verdict"] == "upheld"
+
+
+@pytest.mark.parametrize("where", ["its own", "another"])
+def test_memory_and_work_of_other_processes_count(where: str, torch_court: Court) -> None:
+    """A candidate cannot hide what it uses in a process that it starts."""
+    uses = "\nheld = bytearray(b'1') * (200 << 20)\nuntil = time.process_time() + 0.5\n"
+    uses += "while time.process_time() < until:\n    pass\n"
+    if where == "another":
+        body = uses.replace("\n", "\n    ")
+        uses = f"\nif os.fork() == 0:{body}\n    time.sleep(30)\n    os._exit(0)\ntime.sleep(2)\n"
+    score = torch_court.judge(RIGHT["torch"] + uses)["score"]
+    assert score["resident_bytes"] > 200 << 20
+    assert score["processor_seconds"] > 0.5
+    plain = torch_court.judge(RIGHT["torch"])["score"]
+    assert plain["resident_bytes"] < 150 << 20
+    assert plain["processor_seconds"] < 0.5
 
 
 def test_a_candidate_that_ends_its_process_costs_the_next_one_nothing(torch_court: Court) -> None:
@@ -421,3 +510,16 @@ def test_the_command_prints_one_object_and_its_status(tmp_path: Path, gradgate: 
     assert [answer.verdict for answer in document.answers] == ["upheld", "refuted"]
     assert [msgspec.json.decode(line)["verdict"] for line in lines.read_text().splitlines()] == ["upheld", "refuted"]
     assert gradgate("judge", task, tmp_path / "none.py").status == 3
+
+
+@pytest.mark.skipif(not installed("torch"), reason="torch is not installed")
+def test_a_candidates_words_stay_in_one_line_and_move_no_cursor(tmp_path: Path, gradgate: Any) -> None:
+    exploit = next(one for one in EXPLOITS if one.name == "forges_the_terminal")
+    (tmp_path / "candidate.py").write_text(exploit.text("torch"))
+    (tmp_path / "bad.py").write_bytes(b"x = '\xff'\n")
+    ran = gradgate(
+        "judge", "gradgate.suites.bugs.strangers.task_torch:task", tmp_path / "candidate.py", tmp_path / "bad.py"
+    )
+    assert ran.status == 2
+    assert [line.split()[0] for line in ran.out.splitlines()] == ["error", "the", "error", "it", "2", "wall:"]
+    assert "\x1b" not in ran.out
