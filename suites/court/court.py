@@ -76,6 +76,7 @@ class Court:
         self.target = task if isinstance(task, str) else ""
         self.kind = walls.chosen(wall)
         self.limits = walls.Limits(seconds=seconds, memory=memory, processor=int(6 * seconds) + 1)
+        flags = os.environ.get("XLA_FLAGS")
         if "jax" not in sys.modules:  # the reference rounds as the candidate does only if XLA has the same flags
             os.environ["XLA_FLAGS"] = environment()["XLA_FLAGS"]
         declared = _declared(task) if isinstance(task, str) else task
@@ -87,6 +88,8 @@ class Court:
                 "a definition of SOL-ExecBench"
             )
         self.pair = proxy.task_of(pair, pair.name or self.target.rpartition(":")[2], self.benchmark)
+        if self.pair.where != "jax":  # whoever opens it may use JAX for something else
+            os.environ["XLA_FLAGS"] = flags or ""
         self.nursery = Nursery(self.pair.where, self.kind, _hidden(self.target))
         self._dumpable = _set_dumpable(0)
         try:
@@ -95,7 +98,8 @@ class Court:
             if self.benchmark and self.benchmark.workloads:
                 claims, dtypes = tuple(self.benchmark.claims()), tuple(self.pair.dtypes[-1:])
                 self.method = dataclasses.replace(self.method, claims=claims, dtypes=dtypes)
-            self.docket = problems.Docket(self.pair, self.method)
+            with self._on_cpu():
+                self.docket = problems.Docket(self.pair, self.method)
         except BaseException:
             self.close()
             raise
@@ -155,9 +159,10 @@ class Court:
         failed = ""
         try:
             self.pair.desk.begin(fresh(), fresh, asked.get("writes", False))
-            verdicts = list(self._heard())
-            if all(one.verdict in ("upheld", "inapplicable") for one in verdicts):
-                hint = self._in_sixty_digits()
+            with self._on_cpu():
+                verdicts = list(self._heard())
+                if all(one.verdict in ("upheld", "inapplicable") for one in verdicts):
+                    hint = self._in_sixty_digits()
         except Raised as why:
             failed = f"its module raised {why}"
         except Gone as why:
@@ -167,6 +172,14 @@ class Court:
                 one.close()
         times = time.perf_counter() - began, time.process_time() - spent
         return self._answer(called, text, function, verdicts, failed, opened, times) | {"sixty_digits": hint}
+
+    def _on_cpu(self) -> contextlib.AbstractContextManager[Any]:
+        """Where the reference runs: on the CPU, as candidates do, though JAX may take a GPU that rounds otherwise."""
+        if self.pair.where != "jax":
+            return contextlib.nullcontext()
+        import jax
+
+        return cast(contextlib.AbstractContextManager[Any], jax.default_device(jax.local_devices(backend="cpu")[0]))
 
     def judge_all(self, candidates: Iterable[str | Path]) -> Iterator[dict[str, Any]]:
         """Judge candidates, and yield each one's answer as soon as it is known."""

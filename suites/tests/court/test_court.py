@@ -279,6 +279,33 @@ def before(x, w):
     assert "ValueError: [] " in torch_court.judge(TORCH + looks)["reason"]
 
 
+def test_the_reference_of_a_jax_task_runs_on_the_cpu_though_jax_takes_another_device(
+    jax_court: Court, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import jax
+
+    first, second = jax.devices("cpu")[:2]
+    seen: list[Any] = []
+
+    def heard() -> Iterator[Any]:
+        seen.append(jax.numpy.zeros(1).device)
+        return iter(())
+
+    monkeypatch.setattr(jax_court, "_heard", heard)
+    with jax.default_device(second):
+        assert jax.numpy.zeros(1).device == second
+        jax_court.judge(RIGHT["jax"])
+    assert seen == [first]
+
+
+def test_a_court_of_pytorch_leaves_the_flags_of_xla_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_mine=1")
+    monkeypatch.delitem(sys.modules, "jax", raising=False)
+    with opened("torch"):
+        assert os.environ["XLA_FLAGS"] == "--xla_mine=1"
+
+
 def test_a_text_is_never_taken_for_a_path(tmp_path: Path, torch_court: Court) -> None:
     """A stranger who guesses where the reference is would be upheld."""
     file = tmp_path / "reference.py"
