@@ -37,6 +37,7 @@ class Stranger:
 
     Attributes:
         pid: its process, as this process sees it; 0 if the system does not say.
+        handle: a file that names this process, also after it ended and another one has got its number.
         walls: what it is cut off from, said before any foreign code ran: name -> how.
         gone: why it gives no answer any more; "" while it lives.
     """
@@ -44,6 +45,7 @@ class Stranger:
     def __init__(self, connection: socket.socket, nursery: Nursery, limits: wall.Limits) -> None:
         self.connection, self.nursery, self.limits = connection, nursery, limits
         self.gone, self.pid, self.first = "", 0, b""
+        self.handle: int | None = None
         self.walls: dict[str, str] = {}
         self.peak, self.processor, self.began = 0, 0.0, 0
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
@@ -55,12 +57,12 @@ class Stranger:
             Gone: it ended before them.
         """
         with contextlib.suppress(OSError):
-            ready, _, _ = select.select([self.connection], [], [], STARTING)
-            if ready:
+            if _ready(self.connection.fileno(), select.POLLIN, STARTING):
                 self.first, sent, _, _ = self.connection.recvmsg(message.HEAD.size, socket.CMSG_SPACE(12))
                 for level, kind, data in sent:
                     if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
                         self.pid = struct.unpack("3i", data[:12])[0]
+                        self.handle = os.pidfd_open(self.pid)
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         _, text, _ = self._next(STARTING, 0)
         self.walls = json.loads(text)["wall"]
@@ -81,7 +83,7 @@ class Stranger:
         frame = memoryview(message.packed(message.ASK, json.dumps(request), arrays))
         until = time.monotonic() + self.limits.seconds
         while frame:
-            _, ready, _ = select.select([], [self.connection], [], POLL)
+            ready = _ready(self.connection.fileno(), select.POLLOUT, POLL)
             try:
                 frame = frame[self.connection.send(frame[: 1 << 20], socket.MSG_DONTWAIT) :] if ready else frame
             except BlockingIOError:
@@ -118,21 +120,23 @@ class Stranger:
         if self.first:
             found, self.first = self.first[:count], self.first[count:]
             return found
-        ready, _, _ = select.select([self.connection], [], [], min(POLL, seconds))
-        if not ready:
+        if not _ready(self.connection.fileno(), select.POLLIN, min(POLL, seconds)):
             self._look()
             raise TimeoutError
         return self.connection.recv(count)
 
     def _look(self) -> None:
         """Look at what the process uses; it is ended if that is too much."""
-        if not self.pid:
+        if not self._lives():
             return
         below = self._measure()
         if len(below) > self.limits.processes:
             self.end(f"it started {len(below)} processes; {self.limits.processes} are allowed")
         if self._resident("VmRSS") + sum(_status(pid, "VmRSS") for pid in below) > self.began + self.limits.memory:
             self.end(f"it used more than {self.limits.memory / 2**30:.3g} GiB of memory")
+
+    def _lives(self) -> bool:
+        return self.handle is not None and not _ready(self.handle, select.POLLIN, 0)
 
     def _measure(self) -> list[int]:
         """Read what it has used, with the processes below it, which are returned."""
@@ -156,10 +160,13 @@ class Stranger:
 
     def close(self) -> None:
         """End the process and everything that it started."""
-        if self.pid:
+        if self._lives():  # another process could have the number of one that has ended
             for pid in [self.pid, *self._measure()]:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
+        if self.handle is not None:
+            os.close(self.handle)
+            self.handle = None
         self.connection.close()
         self.gone = self.gone or "it was closed"
         if "processes" not in self.walls:
@@ -273,6 +280,13 @@ class Nursery:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
+
+
+def _ready(file: int, event: int, seconds: float) -> bool:
+    """Whether a file is ready within some seconds; unlike `select.select`, also if its number is above 1023."""
+    poll = select.poll()
+    poll.register(file, event)
+    return bool(poll.poll(1000 * seconds))
 
 
 def descendants(pid: int) -> list[int]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import random
+import resource
+import signal
 import subprocess
 import sys
 import time
@@ -381,6 +383,39 @@ def test_memory_and_work_of_other_processes_count(where: str, torch_court: Court
     plain = torch_court.judge(RIGHT["torch"])["score"]
     assert plain["resident_bytes"] < 150 << 20
     assert plain["processor_seconds"] < 0.5
+
+
+def test_an_ended_process_is_not_killed_by_its_number(torch_court: Court) -> None:
+    """The system may have given its number to another process of this user."""
+    stranger = torch_court.nursery.stranger(torch_court.limits)
+    pid = stranger.pid
+    os.kill(pid, signal.SIGKILL)
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.01)
+    with subprocess.Popen(["sleep", "60"]) as another:
+        stranger.pid = another.pid
+        stranger.close()
+        assert another.poll() is None
+        living = torch_court.nursery.stranger(torch_court.limits)
+        living.close()
+        assert not living._lives()
+        another.kill()
+
+
+def test_a_court_opens_where_many_files_are_open() -> None:
+    """`select.select` cannot wait for a file whose number is above 1023."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= most[1] < 1500:
+        pytest.skip("the system allows too few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1500, most[1]))
+    held = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with opened("torch") as court:
+            assert court.judge(RIGHT["torch"])["verdict"] == "upheld"
+    finally:
+        for one in held:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
 
 
 def test_a_candidate_that_ends_its_process_costs_the_next_one_nothing(torch_court: Court) -> None:
