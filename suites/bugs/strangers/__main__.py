@@ -27,7 +27,6 @@ from typing import Any
 from gradgate.references.contract import FRAMEWORKS, installed
 from gradgate.suites.bugs.strangers.exploits import EXPLOITS, JAX, TORCH
 from gradgate.suites.bugs.strangers.of_pairs import heard, tasks
-from gradgate.suites.console.plain import one_line
 from gradgate.suites.court import wall
 from gradgate.suites.court.cases import Case
 from gradgate.suites.court.court import Court
@@ -75,7 +74,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         counts[f"{wanted}: {state}"] += 1
         counts["unexpected"] += not good
         mark = "  " if good else "! "
-        print(f"{mark}{name:50}{state:14}{took:6.1f} s  {one_line(answer['reason'])[:120]}", flush=True)
+        shown = "".join(one if one.isprintable() else " " for one in answer["reason"])
+        print(f"{mark}{name:50}{state:14}{took:6.1f} s  {shown[:120]}", flush=True)
     print(", ".join(f"{key} {count}" for key, count in sorted(counts.items())), end=" ")
     print(f"(wall {wall.chosen(chosen.wall)}, {time.perf_counter() - began:.0f} s)")
     left = _left(before)
