@@ -96,8 +96,11 @@ def isolate(limits: dict[str, Any]) -> dict[str, str]:
         if libc.mount(b"tmpfs", limits["scratch"].encode(), b"tmpfs", 6, b"size=134217728") == 0:
             done["scratch"] = "an empty folder of its own, in memory"
             os.chdir(limits["scratch"])
-    if landlock.restrict(libc, limits["folders"], [limits["scratch"]] if "scratch" in done else []):
+    version = landlock.restrict(libc, limits["folders"], [limits["scratch"]] if "scratch" in done else [])
+    if version:
         done["files"] = "Landlock"
+    if version >= landlock.SIGNALS:
+        done["signals"] = "Landlock"
     for capability in range(64):
         libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
     header, none = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()

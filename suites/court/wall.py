@@ -13,7 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,6 +114,11 @@ def chosen(wall: str) -> str:
     if wall == "bubblewrap" and not bubblewrap():
         raise UsageError("there is no bwrap here that works; install bubblewrap, or use the wall 'auto'")
     return "plain" if wall == "plain" or not bubblewrap() else "bubblewrap"
+
+
+def keeps_apart(walls: Mapping[str, str]) -> bool:
+    """Whether a candidate behind this wall can neither kill nor read other processes of the same user."""
+    return walls.get("kind") == "bubblewrap" or "processes" in walls or "signals" in walls
 
 
 def folders(framework: str) -> list[str]:

@@ -17,20 +17,27 @@ READ, WRITE = 0b1101, 0b111111111111111
 """Landlock's rights: execute, read a file, list a folder; and everything up to truncate."""
 
 
-def restrict(libc: ctypes.CDLL, readable: Sequence[str], writable: Sequence[str]) -> bool:
-    """Let this process read these folders and write into those, and nothing else; False if the system has no Landlock.
+SIGNALS = 6
+"""The version of Landlock that can keep signals and connections to abstract sockets within the restricted processes."""
 
-    Where it can, it also forbids connections over TCP.
+
+def restrict(libc: ctypes.CDLL, readable: Sequence[str], writable: Sequence[str]) -> int:
+    """Let this process read these folders and write into those, and nothing else.
+
+    Where it can, it also forbids connections over TCP, and signals to other processes.
+
+    Returns:
+        The version of Landlock; 0 if the system has none.
     """
     create, add, restrict = 444, 445, 446
     version = libc.syscall(create, None, ctypes.c_size_t(0), 1)
     if version < 1:
-        return False
+        return 0
     files = WRITE & ((1 << (13 if version == 1 else 14 if version == 2 else 15)) - 1)
-    rules = (ctypes.c_uint64 * 2)(files, 3 if version >= 4 else 0)
-    made = libc.syscall(create, rules, ctypes.c_size_t(16 if version >= 4 else 8), 0)
+    rules = (ctypes.c_uint64 * 3)(files, 3, 3)
+    made = libc.syscall(create, rules, ctypes.c_size_t(24 if version >= SIGNALS else 16 if version >= 4 else 8), 0)
     if made < 0:
-        return False
+        return 0
     for paths, rights in ((readable, READ), (writable, files), (["/dev/null", "/dev/zero"], 0b110)):
         for path in paths:
             with contextlib.suppress(OSError):
@@ -41,7 +48,7 @@ def restrict(libc: ctypes.CDLL, readable: Sequence[str], writable: Sequence[str]
                 os.close(place)
     answer = libc.syscall(restrict, made, 0)
     os.close(made)
-    return int(answer) == 0
+    return int(version) if answer == 0 else 0
 
 
 def same_user(uid: int, gid: int) -> None:
@@ -63,4 +70,4 @@ def enter(writable: Sequence[str]) -> bool:
     if libc.unshare(CLONE["user"] | CLONE["network"]) != 0:
         return False
     same_user(uid, gid)
-    return restrict(libc, ["/"], [path for path in writable if os.path.isdir(path)])
+    return restrict(libc, ["/"], [path for path in writable if os.path.isdir(path)]) > 0
