@@ -81,7 +81,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "target": {
         "nargs": "?",
         "help": "file.py, or file.py:name or package.module:name of your pair or method (default: what pyproject.toml "
-        "names in [tool.gradgate], else gradgate's own methods)",
+        "names in [tool.gradgate])",
     },
     "--problem": {"metavar": "MODEL", "help": "your model, file.py:Model; the methods of the class --family run on it"},
     "--family": {"metavar": "F", "help": "problem class, such as state_space, or path/to/my_class of your own"},
