@@ -120,7 +120,9 @@ def offered(target: str) -> tuple[Family, ...]:
     if ":" in target:
         found = load(target)
         if not _is_class(found):
-            raise UsageError(f"say which problems {target} solves: --family {' | '.join(families())}")
+            raise UsageError(
+                f"{target} is no gradgate.Pair; say which problems it solves: --family {' | '.join(families())}"
+            )
         return (family(target),)
     own: dict[int, str] = {}  # a class with two names is offered once
     for name, value in vars(module_of(target)).items():

@@ -51,11 +51,17 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ()
     pairs: Annotated[
         tuple[Text, ...],
-        Meta(description="files, modules, or `file.py:name`; every `gradgate.Pair` in them is gated"),
+        Meta(
+            description="files, modules, or `file.py:name`; every `gradgate.Pair` in them is gated, and is what "
+            "`gradgate verify` and `gradgate memory` take if they get no target"
+        ),
     ] = ()
     path: Annotated[
         tuple[Text, ...],
-        Meta(description="folders from which both sides of the gate import, such as `src`, relative to the project"),
+        Meta(
+            description="folders from which both sides of the gate, `verify`, `memory` and `domain` import, such as "
+            "`src`, relative to the project"
+        ),
     ] = ()
     allow: Annotated[Text, Meta(description="the file of allowed rises, relative to the project")] = (
         "gradgate_allow.toml"
@@ -84,6 +90,11 @@ class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "`gradgate watch` names them, such as `mylib.quantize:Round`; each with the reason"
         ),
     ] = {}
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """All that the project names: its methods, and its pairs, which are targets without a class."""
+        return (*self.methods, *(Target(place, family="") for place in self.pairs))
 
     @classmethod
     def read(cls, project: Path) -> Settings:

@@ -15,6 +15,7 @@ from gradgate.references.contract import Tree
 from gradgate.suites.checks.base import QUICK_COMPILER, Case, Rejected, farthest, judgeable, measured
 from gradgate.suites.exact import forward
 from gradgate.suites.judging.subject import Fault, Inapplicable, first_line
+from gradgate.suites.pairs import rules
 from gradgate.suites.pairs.matching import check_outputs
 from gradgate.suites.pairs.pair import Pair
 
@@ -67,7 +68,8 @@ def _gradient(pair: Pair, problem: Any, some: Tree, options: Mapping[str, Any]) 
 
     with pair.seeded(problem.spec):
         found, pull = jax.vjp(outputs, some)
-        [grads] = pull({path: problem.data["cotangents"][path].astype(out.dtype) for path, out in found.items()})
+        with rules.named(pair):
+            [grads] = pull({path: problem.data["cotangents"][path].astype(out.dtype) for path, out in found.items()})
     return grads
 
 

@@ -416,17 +416,24 @@ def _ignored(case: Case, agreement: Agreement, values: Mapping[str, Any], plain:
 
 
 def _exchanged(agreement: Agreement, values: Mapping[str, Any], plainly: Callable[..., Result]) -> str:
-    """Which wrong leaf has the gradient of another one, in words; "" if none has."""
+    """Which wrong leaf has the gradient of another one, or its own transposed, in words; "" if none has."""
     if agreement.open or not agreement.shown or not any(agreement.wrong):
         return ""
     with balls.digits(60):
         exact = plainly(60).values
         for wrong in filter(None, agreement.wrong):
+            turned = np.swapaxes(exact[wrong], -1, -2) if np.ndim(exact[wrong]) > 1 else exact[wrong]
+            if np.shape(turned) == np.shape(values[wrong]) and _equal(values[wrong], turned):
+                return f"{wrong} has its gradient transposed"
             for name in (name for name in exact if name not in ("", wrong)):
                 alike = np.shape(values[wrong]) == np.shape(exact[name]) and np.any(balls.floats(exact[name]))
-                if alike and compare({wrong: values[wrong]}, {wrong: exact[name]}).error <= LIMIT:
+                if alike and _equal(values[wrong], exact[name]):
                     return f"{wrong} has the gradient of {name}"
     return ""
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return bool(compare({"": one}, {"": other}).error <= LIMIT)
 
 
 def _told(agreement: Agreement, meaning: str, leaves: Collection[str], where: str) -> str:

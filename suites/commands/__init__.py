@@ -30,10 +30,10 @@ COMMANDS = {
         ),
     ),
     "verify": Command(
-        "judge every claim of the references, or of your own method",
+        "judge every claim of your own functions, or of the references",
         (
-            "gradgate verify                                                   every reference method, every claim",
-            "gradgate verify --family state_space --method reverse_recurrence  one of them",
+            "gradgate verify                                                   what pyproject.toml names, or ours",
+            "gradgate verify --family state_space --method reverse_recurrence  one of ours",
             "gradgate verify mine.py:my_gradient --family state_space          your own: (problem) -> (loss, grads)",
             "gradgate verify gradients.py                                      every gradgate.Pair declared there",
             "gradgate verify --shard 2/4 --json b.json                         the second of four shares",

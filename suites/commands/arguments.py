@@ -6,13 +6,16 @@ import argparse
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterator, Sized
 from pathlib import Path
 from typing import Any
 
 from gradgate.references.errors import UsageError, unknown
 from gradgate.references.loading import is_path
+from gradgate.suites.console import streams, terminal
 from gradgate.suites.gate.code import identity
+from gradgate.suites.settings import Settings, Target
 from gradgate.suites.workers.shards import Shard
 
 
@@ -75,7 +78,11 @@ def percentage(text: str) -> float:
 
 
 _SHARED: dict[str, dict[str, Any]] = {
-    "target": {"nargs": "?", "help": "file.py, or file.py:name or package.module:name of your pair or method"},
+    "target": {
+        "nargs": "?",
+        "help": "file.py, or file.py:name or package.module:name of your pair or method (default: what pyproject.toml "
+        "names in [tool.gradgate])",
+    },
     "--problem": {"metavar": "MODEL", "help": "your model, file.py:Model; the methods of the class --family run on it"},
     "--family": {"metavar": "F", "help": "problem class, such as state_space, or path/to/my_class of your own"},
     "--method": {"metavar": "M", "help": "reference method, for example reverse_recurrence"},
@@ -143,9 +150,49 @@ def json_object(text: str | None, name: str) -> dict[str, Any] | None:
     return found
 
 
+def targets(chosen: argparse.Namespace, settings: Settings) -> tuple[Target, ...]:
+    """What to work on: the target that is given, or all that the project names; () if it is gradgate's own methods."""
+    family, method, framework = (getattr(chosen, name, None) for name in ("family", "method", "framework"))
+    if chosen.target:
+        return (Target(chosen.target, family or "", framework or ""),)
+    return () if family or method else settings.targets
+
+
+def tell_targets(chosen: argparse.Namespace) -> None:
+    """Say what is worked on if no target is given. A command does so when nothing can be wrong usage any more."""
+    if chosen.targets and not chosen.target:
+        named = ", ".join(dict.fromkeys(given.target for given in chosen.targets))
+        terminal.note(f"no target is given, so it is what pyproject.toml names: {named}")
+
+
+@contextlib.contextmanager
+def users_code(settings: Settings) -> Iterator[None]:
+    """The scope in which the user's code is imported, here or in a process that starts in it.
+
+    The folders of the setting ``path`` come first. JAX, if first imported there, looks for no accelerator.
+    """
+    folders = [os.path.abspath(place) for place in settings.path]
+    wanted = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    changed = {name: value for name, value in wanted.items() if name not in os.environ}
+    if folders:
+        changed["PYTHONPATH"] = os.pathsep.join(filter(None, [*folders, os.environ.get("PYTHONPATH")]))
+    before, path = {name: os.environ.get(name) for name in changed}, list(sys.path)
+    os.environ.update(changed)
+    sys.path[:0] = folders
+    try:
+        yield
+    finally:
+        sys.path[:] = path
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
 def code(chosen: argparse.Namespace) -> dict[str, str]:
     """The identity of the user's code, as ``code``, in a document of one share of work on it; {} in any other."""
-    user = chosen.target or getattr(chosen, "problem", None) or is_path(chosen.family or "")
+    user = chosen.targets or getattr(chosen, "problem", None) or is_path(chosen.family or "")
     return {"code": identity(Path.cwd())} if chosen.shard.of > 1 and user else {}
 
 
@@ -163,26 +210,13 @@ def place_problem(chosen: argparse.Namespace) -> dict[str, str]:
     if getattr(chosen, "target", None):
         raise UsageError(f"--problem runs the reference methods on your model; leave {chosen.target} out")
     chosen.family = own_problem.address(chosen.problem, chosen.family)
-    with _on_the_host():
+    with users_code(Settings.read(Path.cwd())), streams.without_native_logs():
         family = registry.family(chosen.family)
     own = family.methods[0].framework
     if chosen.framework not in (None, own):
         raise UsageError(f"{chosen.problem} is written in {own}; leave --framework {chosen.framework} out")
     chosen.framework = own
     return own_problem.left_out(chosen.family)
-
-
-@contextlib.contextmanager
-def _on_the_host() -> Iterator[None]:
-    """A scope in which JAX, if first imported there, looks for no accelerator. Processes started later do look."""
-    wanted = {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    added = {name: value for name, value in wanted.items() if name not in os.environ}
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        for name in added:
-            del os.environ[name]
 
 
 def need_framework(name: str, *, here: bool = True) -> None:
@@ -207,7 +241,8 @@ def need_some(chosen: argparse.Namespace, found: Sized) -> None:
     """
     if not found:
         where = f" in {chosen.framework}: leave --framework out" if chosen.framework else ""
-        raise UsageError(f"{chosen.target or chosen.family} has nothing{where}")
+        named = chosen.target or chosen.family or "pyproject.toml"
+        raise UsageError(f"{named} has nothing{where}")
 
 
 def need_report() -> None:

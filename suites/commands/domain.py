@@ -12,7 +12,7 @@ from typing import Any
 from gradgate.references import registry
 from gradgate.references.contract import Family, UsageError
 from gradgate.suites.commands import arguments
-from gradgate.suites.console import domain_table, terminal
+from gradgate.suites.console import domain_table, streams, terminal
 from gradgate.suites.console.files import need_own, write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.engine import strategies
@@ -30,7 +30,7 @@ NUMBERS = 64
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate domain``."""
-    arguments.add(parser, "target", nargs=None, help="file.py:pair or package.module:pair")
+    arguments.add(parser, "target", help="file.py:pair or package.module:pair (default: the pair of pyproject.toml)")
     arguments.add(parser, "--spec", help="dims and shared options of the problem (default: of at most 64 numbers)")
     arguments.add(parser, "--options", help="options of the function (default: the usual ones)")
     arguments.add(parser, "--json", help="write the points here")
@@ -43,25 +43,37 @@ def main(chosen: argparse.Namespace) -> int:
     Raises:
         UsageError: the target is no pair, or no input of it may be scaled; says what is legal.
     """
-    Settings.read(Path.cwd())
+    settings = Settings.read(Path.cwd())
     for path in filter(None, (chosen.json, chosen.svg)):
         need_own(path, "points") if path is chosen.json else need_own(path)
-    offered = calls.offered(chosen.target)
-    if len(offered) > 1:
-        raise UsageError(f"{chosen.target} declares {len(offered)} pairs; name one, such as {offered[0].origin}")
-    [family] = offered
-    subject = Subject.load(family.methods[0])
+    chosen.targets = arguments.targets(chosen, settings)
+    named = [given.target for given in chosen.targets if not given.family]
+    if not named:
+        raise UsageError("say which pair: file.py:pair, or a file with one")
+    with arguments.users_code(settings):
+        with streams.without_native_logs():
+            offered = [family for target in named for family in calls.offered(target)]
+        if len(offered) > 1:
+            said = f"{', '.join(named)} declares {len(offered)} pairs"
+            raise UsageError(f"{said}; name one, such as {offered[0].origin}")
+        _measure(chosen, offered[0])
+    return 0
+
+
+def _measure(chosen: argparse.Namespace, family: Family) -> None:
+    subject, target = Subject.load(family.methods[0]), chosen.target or family.origin
     pair = subject.function
     if not isinstance(pair, Pair):
-        raise UsageError(f"{chosen.target} is no gradgate.Pair, and only a pair says how its inputs are drawn")
+        raise UsageError(f"{target} is no gradgate.Pair, and only a pair says how its inputs are drawn")
     if pair.reference is None:
-        raise UsageError(f"{chosen.target} names no reference=, whose digits would be compared with the function's")
+        raise UsageError(f"{target} names no reference=, whose digits would be compared with the function's")
     leaves = unseen.free(pair)
     if not leaves:
-        raise UsageError(f"{chosen.target}: only inputs that are drawn as normal() about 0 are scaled, and it has none")
+        raise UsageError(f"{target}: only inputs that are drawn as normal() about 0 are scaled, and it has none")
     spec = _spec(chosen.spec, family, pair)
     options = arguments.json_object(chosen.options, "--options")
     taken = strategies.pick_options(family.methods[0], spec) if options is None else options
+    arguments.tell_targets(chosen)
     total = len(domain.POWERS) * (len(leaves) + (len(leaves) > 1)) * len(pair.dtypes) * len(domain.ROLES)
     found = []
     with progress(total, "points") as show:
@@ -70,13 +82,12 @@ def main(chosen: argparse.Namespace) -> int:
             show.advance(f"{point.leaf or 'all inputs'} times 1e{point.power:+03d} in {point.dtype}")
     domain_table.show(pair.called, found)
     if chosen.json:
-        write_atomically(chosen.json, json.dumps(_document(chosen.target, spec, taken, found), indent=1) + "\n")
+        write_atomically(chosen.json, json.dumps(_document(target, spec, taken, found), indent=1) + "\n")
     if chosen.svg:
         from gradgate.suites.report import domain_plot
 
         write_atomically(chosen.svg, domain_plot.picture(pair.called, found))
         terminal.note(f"picture: {chosen.svg}")
-    return 0
 
 
 def _spec(asked: str | None, family: Family, pair: Pair) -> PairSpec:

@@ -19,7 +19,7 @@ from gradgate.references import registry
 from gradgate.references.contract import Family, Method, Setting, Spec, UsageError, unknown
 from gradgate.suites.commands import arguments
 from gradgate.suites.commands.arguments import json_object, need_report
-from gradgate.suites.console import choice_table, memory_table, terminal
+from gradgate.suites.console import choice_table, memory_table, streams, terminal
 from gradgate.suites.console.files import is_stream, need_own, write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.judging.run import Run
@@ -30,7 +30,7 @@ from gradgate.suites.measuring import cells, choice
 from gradgate.suites.measuring.cells import MethodCell
 from gradgate.suites.measuring.series import Series
 from gradgate.suites.pairs import calls
-from gradgate.suites.settings import Settings
+from gradgate.suites.settings import Settings, Target
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.supervisor import Supervisor
 
@@ -91,12 +91,21 @@ def main(chosen: argparse.Namespace) -> int:
         need_own(path, "cells")
     for name in chosen.profile.split(","):
         hardware.load(name.strip())
-    methods = _methods(chosen)
-    every = [cell for method, family in methods for cell in _cells(chosen, method, family, chosen.profile.split(","))]
+    chosen.targets = arguments.targets(chosen, settings)
+    with arguments.users_code(settings):
+        return _main(chosen, settings)
+
+
+def _main(chosen: argparse.Namespace, settings: Settings) -> int:
+    """As `main`, where the user's code can be imported."""
+    with streams.without_native_logs():
+        methods = _methods(chosen)
+    every = [cell for each in methods for cell in _cells(chosen, *each, chosen.profile.split(","))]
     asked = chosen.shard.part(every, lambda cell: f"{cell.declared.key}@{cell.profile}")
     share = {"shard": chosen.shard.to_dict(len(every))} if chosen.shard.of > 1 else {}
     share |= arguments.code(chosen)
     swept = _range(registry.family(methods[0][1].name), chosen.sweep)
+    arguments.tell_targets(chosen)
     rows: dict[int, dict[str, Any]] = {}
     try:
         _measure(chosen, settings, asked, rows, share)
@@ -104,7 +113,7 @@ def main(chosen: argparse.Namespace) -> int:
         document = share | _document(asked, rows, swept)
         _write(chosen, document, last=not chosen.problem)
     if chosen.problem:
-        document["choice"] = _choice(chosen, document, [method for method, _ in methods], swept)
+        document["choice"] = _choice(chosen, document, [method for method, *_ in methods], swept)
         _write(chosen, document)
         choice_table.show(document["choice"])
     else:
@@ -186,41 +195,46 @@ def _row(cell: MethodCell, measured: Measurement) -> dict[str, Any]:
     return row | {"status": INAPPLICABLE, "reason": why} if why else row
 
 
-def _methods(chosen: argparse.Namespace) -> list[tuple[Method, Family]]:
+def _methods(chosen: argparse.Namespace) -> list[tuple[Method, Family, Target]]:
+    """The methods, the problems of each, and the target that it comes from."""
     if chosen.framework:
         arguments.need_framework(chosen.framework)
-    if chosen.target and not chosen.family:
-        offered = [(method, family) for family in calls.offered(chosen.target) for method in family.methods]
-        offered = [one for one in offered if chosen.framework in (None, one[0].framework)]
-        arguments.need_some(chosen, offered)
-        return offered
+    found: list[tuple[Method, Family, Target]] = []
+    for given in chosen.targets:
+        if given.family:
+            method = registry.plugged_in(given.target, given.family, given.framework or None)
+            found.append((method, registry.family(given.family), given))
+        else:
+            for family in calls.offered(given.target):
+                found += [(method, family, Target("", "")) for method in family.methods]
+    if chosen.targets:
+        found = [one for one in found if chosen.framework in (None, one[0].framework)]
+        arguments.need_some(chosen, found)
+        return found
     if not chosen.family:
         raise UsageError(f"say which problems: --family {' | '.join(registry.families())}, or file.py of your pairs")
-    family = registry.family(chosen.family)
-    if chosen.target:
-        found: tuple[Method, ...] = (registry.plugged_in(chosen.target, chosen.family, chosen.framework),)
-    else:
-        # PyTorch runs each cell for real, with the same bytes on every profile: it is measured only when requested.
-        found = registry.methods(chosen.family, chosen.method, chosen.framework or "jax")
-        if not chosen.framework:
-            arguments.need_framework("jax")
-    return [(method, family) for method in found]
+    # PyTorch runs each cell for real, with the same bytes on every profile: it is measured only when requested.
+    methods = registry.methods(chosen.family, chosen.method, chosen.framework or "jax")
+    if not chosen.framework:
+        arguments.need_framework("jax")
+    return [(method, registry.family(chosen.family), Target("", "")) for method in methods]
 
 
-def _cells(chosen: argparse.Namespace, method: Method, family: Family, profiles: list[str]) -> Iterator[MethodCell]:
-    swept, given = _range(family, chosen.sweep), json_object(chosen.options, "--options")
+def _cells(
+    chosen: argparse.Namespace, method: Method, family: Family, given: Target, profiles: list[str]
+) -> Iterator[MethodCell]:
+    swept, asked = _range(family, chosen.sweep), json_object(chosen.options, "--options") or {}
     legal = [option.name for option in method.options]
-    for name in given or {}:
+    for name in asked:
         # With several methods, an option goes to those that have it. At least one must have it.
-        if name not in legal and (chosen.method or chosen.target or not _known_option(chosen, name)):
+        if name not in legal and (chosen.method or chosen.targets or not _known_option(chosen, name)):
             raise unknown(f"option of {method.name}", name, legal)
-    target = (chosen.target or "") if chosen.family else ""
     for setting in _settings(chosen, family):
-        for spec in _specs(chosen, family, swept, setting.fields):
-            options = cells.usual_options(method, spec) | dict(setting.options)
-            options |= {k: v for k, v in (given or {}).items() if k in legal}
+        for spec in _specs(chosen, family, swept, {**setting.fields, **given.spec}):
+            options = cells.usual_options(method, spec) | dict(setting.options) | dict(given.options)
+            options |= {k: v for k, v in asked.items() if k in legal}
             for profile in profiles:
-                yield MethodCell(method, profile.strip(), spec, options, target, setting.name)
+                yield MethodCell(method, profile.strip(), spec, options, given.target, setting.name)
 
 
 def _settings(chosen: argparse.Namespace, family: Family) -> tuple[Setting, ...]:

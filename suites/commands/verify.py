@@ -104,11 +104,17 @@ def main(chosen: argparse.Namespace) -> int:
     options = json_object(chosen.options, "--options")
     run = Run(chosen.examples, chosen.seed, chosen.spec, options, COMPILING * chosen.timeout)
     settings = Settings.read(Path.cwd())
+    chosen.targets = arguments.targets(chosen, settings)
     if chosen.fail_under is None:
         chosen.fail_under = settings.fail_under
     kept = Verdicts(run, Keys(Path.cwd(), settings.depends), fresh=chosen.fresh)
     walled = _wall() if chosen.wall else contextlib.nullcontext()
-    with walled, Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor, kept.keys.parsing():
+    with (
+        walled,
+        arguments.users_code(settings),
+        Supervisor(run, chosen.jobs, Limits(chosen.timeout)) as supervisor,
+        kept.keys.parsing(),
+    ):
         every = _tasks(chosen, supervisor, kept)
         tasks = chosen.shard.part(every, lambda task: task.owner, lambda task: cost(task.framework))
         if chosen.spec:
@@ -116,6 +122,7 @@ def main(chosen: argparse.Namespace) -> int:
                 registry.spec_class(name).from_json(chosen.spec)
             for origin in sorted({task.origin for task in tasks if task.origin}):
                 supervisor.check_spec(origin, chosen.spec)
+        arguments.tell_targets(chosen)
         judged = _Judged(chosen, tasks, len(every))
         with cluster.judges(chosen.scheduler, supervisor) as judges:
             _judge(chosen, judges, judged, kept)
@@ -296,12 +303,14 @@ def _tasks(chosen: argparse.Namespace, supervisor: Supervisor, kept: Verdicts) -
 
     if chosen.framework:
         arguments.need_framework(chosen.framework, here=not chosen.scheduler)
-    if chosen.target:
-        if chosen.family:
-            registry.family(chosen.family)
-        loading.need_file(chosen.target)
-        tasks = described(chosen.target, chosen.family or "", chosen.framework)
-    else:
+    tasks: list[Task] = []
+    for given in chosen.targets:
+        if given.family:
+            registry.family(given.family)
+        loading.need_file(given.target)
+        its = described(given.target, given.family, given.framework or None)
+        tasks += [task for task in its if chosen.framework in (None, task.framework)]
+    if not chosen.targets:
         found = registry.methods(chosen.family, chosen.method, chosen.framework)
         tasks = [Task.of(method, claim) for method in found for claim in method.claims]
         if not chosen.method:
@@ -310,7 +319,7 @@ def _tasks(chosen: argparse.Namespace, supervisor: Supervisor, kept: Verdicts) -
                     tasks += described(target, family, None)
             tasks = [task for task in tasks if chosen.framework in (None, task.framework)]
     arguments.need_some(chosen, tasks)
-    tasks = [dataclasses.replace(task, profile=chosen.profile) for task in tasks]
+    tasks = [dataclasses.replace(task, profile=chosen.profile) for task in dict.fromkeys(tasks)]  # named twice: once
     if hardware.load(chosen.profile).compiler != "host":  # the gradient is the same on every profile
         tasks = [task for task in tasks if task.check in laws.CHECKS]
         if not tasks:

@@ -9,9 +9,16 @@ import contextlib
 import errno
 import io
 import os
+import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from typing import Any
+
+NATIVE_LOG = re.compile(
+    rb"WARNING: All log messages before absl::InitializeLog\(\) |[IW]\d{4} [\d:.]+ +\d+ [\w.]+:\d+\] "
+)
+"""How a line begins that native code of a framework logs, such as about a device that this machine lacks."""
 
 
 class Stream:
@@ -75,6 +82,29 @@ def safe() -> Iterator[tuple[Stream, Stream]]:
         for stream in made:
             stream.flush()
         sys.stdout, sys.stderr = before
+
+
+@contextlib.contextmanager
+def without_native_logs() -> Iterator[None]:
+    """A scope in which modules are imported. What they write to file descriptor 2 comes at its end, without such logs.
+
+    JAX loads its plug-in for CUDA when it is imported, also where no GPU is asked for; the plug-in logs that there is
+    none, and no variable silences it.
+    """
+    sys.stderr.flush()
+    before = os.dup(2)
+    with tempfile.TemporaryFile() as written:
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, 2)
+            os.close(before)
+            written.seek(0)
+            for line in written:
+                if not NATIVE_LOG.match(line):
+                    os.write(2, line)
 
 
 def _open_standard_descriptors() -> None:

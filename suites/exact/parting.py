@@ -170,9 +170,8 @@ def _shaped(value: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _blamed(place: int, step: Step, value: Any, kernels: str) -> Parting:
-    text = f"; {step.line}: {text_of(step.line)}" if text_of(step.line) else ""
     more = f"; {kernels}" if kernels else ""
-    return Parting(f"{_where(step)}: {parted(step.value, value, MENDED)}{text}{more}", step.line, place)
+    return Parting(f"{_where(step)}: {parted(step.value, value, MENDED)}{_text(step)}{more}", step.line, place)
 
 
 def made_but_lost(got: Sequence[Step], right: Any, name: str) -> Parting | None:
@@ -190,8 +189,7 @@ def made_but_lost(got: Sequence[Step], right: Any, name: str) -> Parting | None:
     if not places or not wanted or not wanted.rough:
         return None
     step = got[places[-1]]
-    text = f"; {step.line}: {text_of(step.line)}" if text_of(step.line) else ""
-    said = f"the right gradient of {name} is made {_where(step)}, and is not what is returned{text}"
+    said = f"the right gradient of {name} is made {_where(step)}, and is not what is returned{_text(step)}"
     return Parting(said, step.line, places[-1])
 
 
@@ -206,6 +204,11 @@ def _where(step: Step) -> str:
     if step.operation.startswith(KERNEL):
         return f"in {step.operation} at {step.line}"
     return f"at {step.line}, {step.operation}" if step.line else f"by {step.operation}"
+
+
+def _text(step: Step) -> str:
+    """The clause with the text of a step's line; "" if it cannot be read."""
+    return f"; {step.line}: {text_of(step.line)}" if text_of(step.line) else ""
 
 
 def first_apart(got: Sequence[Step], plain: Sequence[Step], error: float = 0.0) -> Parting | None:
@@ -229,7 +232,7 @@ def first_apart(got: Sequence[Step], plain: Sequence[Step], error: float = 0.0) 
         twin = None if step.mark in known else _near(step, places.get(step.mark[0], []), CAUSE * error)
         if twin is not None:
             numbers = parted(step.value, _shaped(twin.value, step.value.shape))
-            return Parting(f"the programs part {_where(step)}: {numbers}", step.line)
+            return Parting(f"the programs part {_where(step)}: {numbers}{_text(step)}", step.line)
     kernels = _lacking(got, known)
     if kernels:
         alone = next(step for step in got if step.operation.startswith(KERNEL) and step.mark not in known)
@@ -239,8 +242,9 @@ def first_apart(got: Sequence[Step], plain: Sequence[Step], error: float = 0.0) 
     last = got[shared[-1]]
     after = got[shared[-1] + 1] if shared[-1] + 1 < len(got) else None
     if after is None or after.line == last.line:
-        return Parting(f"the last value both programs have is made {_where(last)}", last.line)
-    return Parting(f"no value is shared from here on: {_where(after)}; the last is made {_where(last)}", after.line)
+        return Parting(f"the last value both programs have is made {_where(last)}{_text(last)}", last.line)
+    said = f"no value is shared from here on: {_where(after)}; the last is made {_where(last)}"
+    return Parting(f"{said}{_text(after)}", after.line)
 
 
 def _near(step: Step, candidates: list[tuple[float, Step]], least: float) -> Step | None:

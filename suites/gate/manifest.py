@@ -87,12 +87,13 @@ def gated(settings: Settings, own: bool, base: bool = False) -> list[Gated]:
     Raises:
         UsageError: a project names no method, or one that cannot be loaded.
     """
-    if settings.methods or settings.pairs:
+    if settings.targets:
         found: list[Gated] = []
-        for given in settings.methods:
-            found.append(Gated(registry.plugged_in(given.target, given.family, given.framework or None), given))
-        for target in settings.pairs:
-            found += [Gated(declared) for family in registry.offered(target) for declared in family.methods]
+        for given in settings.targets:
+            if given.family:
+                found.append(Gated(registry.plugged_in(given.target, given.family, given.framework or None), given))
+            else:
+                found += [Gated(declared) for family in registry.offered(given.target) for declared in family.methods]
         for place, known in enumerate(found):
             if any(known.declared.key == old.declared.key for old in found[:place]):
                 raise UsageError(f"two methods are called {known.declared.key}; rename one of them")

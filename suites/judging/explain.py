@@ -142,6 +142,8 @@ REMEDIES = {
     **dict.fromkeys(("compile", "jit", "vmap", "second_order", "second_order_exact"), COMPOSED),
 }
 """Claim of a pair -> what an author can do if the function is as it should be."""
+SIZED = re.compile(r"(?:b?float)?\d+")
+"""Sizes and dtypes, which differ from problem to problem in what is raised for one cause."""
 AGAIN = "differentiated again: "
 """How the reason of a refuted derivative of a gradient begins."""
 DRAWS = "the call moved or reseeded the global random state"
@@ -198,6 +200,7 @@ def by_cause(items: Iterable[T], verdict: Callable[[T], Verdict]) -> list[list[T
     have the same reason, or if each compares with the reference and the formula is wrong, or if the outputs are others
     than the reference's, or if a leaf has no gradient, or if the method draws random numbers and each compares numbers
     of two calls. If the method writes into what it was given, this is the cause of all that the formula does not cause.
+    Errors have the same cause if the same is raised at the same line, apart from sizes and dtypes.
     """
     items = list(items)
     failures = [one for one in map(verdict, items) if one.outcome == "failure"]
@@ -227,6 +230,9 @@ def by_cause(items: Iterable[T], verdict: Callable[[T], Verdict]) -> list[list[T
             return task.owner if drawn else (task.owner, one.reason)
         if one.outcome == "failure" and task.owner in formula and follows:
             return task.owner
+        if one.outcome == "error":
+            said, *frames = one.reason.split(" · ")
+            return task.owner, "error", SIZED.sub("#", said.partition("; ")[0]), "".join(frames[-1:])
         return task.owner, one.outcome, one.reason
 
     groups = alike(items, cause)

@@ -11,6 +11,7 @@ from typing import Any
 from gradgate.references.backends import untraceable
 from gradgate.references.contract import Tree
 from gradgate.suites.judging.subject import first_line
+from gradgate.suites.pairs import rules
 from gradgate.suites.pairs.matching import check_outputs
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import PairProblem, PairSpec
@@ -37,7 +38,8 @@ def gradient(pair: Pair, problem: PairProblem, options: Mapping[str, Any], role:
     with pair.seeded(problem.spec):  # a backward pass may draw the mask of the forward pass again
         found, pull = jax.vjp(outputs, problem.params)
         loss = problem.inner(found)  # before the backward pass: where two programs part is found in this order
-        [grads] = pull({path: cotangents[path].astype(out.dtype) for path, out in found.items()})
+        with rules.named(pair, role):
+            [grads] = pull({path: cotangents[path].astype(out.dtype) for path, out in found.items()})
     return loss, grads
 
 

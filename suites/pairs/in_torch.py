@@ -11,6 +11,7 @@ import torch
 
 from gradgate.references.contract import NotComposable, Tree
 from gradgate.suites.judging.subject import Refuted, first_line
+from gradgate.suites.pairs import rules
 from gradgate.suites.pairs.matching import check_outputs
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import ALL, ONLY, PairProblem, PairSpec
@@ -67,7 +68,8 @@ def backward(pair: Pair, problem: PairProblem, found: Mapping[str, Any], params:
     if not asked:
         return dict.fromkeys(wanted)
     upstream = [cotangents[path].to(found[path].dtype) for path in asked]
-    return pull(pair, [found[path] for path in asked], wanted, upstream)
+    with rules.named(pair):
+        return pull(pair, [found[path] for path in asked], wanted, upstream)
 
 
 def pull(pair: Pair, outs: list[Any], leaves: Tree, cotangents: list[Any], **how: Any) -> dict[str, Any]:

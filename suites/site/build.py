@@ -52,10 +52,11 @@ def assemble(target: Path, out: Path) -> list[str]:
         (target / f"{name}.md").write_text(text, encoding="utf-8")
     index = target / "index.md"
     index.write_text(index.read_text(encoding="utf-8") + "\n" + navigation.toctrees(pages), encoding="utf-8")
-    (target / "_static").mkdir(exist_ok=True)
     shutil.copy(HERE / "conf.py", target / "conf.py")
-    for name in ("site.css", "site.js", "icon.svg"):
-        shutil.copy(HERE / name, target / "_static" / name)
+    for folder, names in (("_static", ("site.css", "site.js", "icon.svg")), ("_templates", ("search.html",))):
+        (target / folder).mkdir(exist_ok=True)
+        for name in names:
+            shutil.copy(HERE / name, target / folder / name)
     return pages
 
 

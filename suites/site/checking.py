@@ -1,4 +1,4 @@
-"""What is wrong with a built site: broken links, pages too large or too long, files loaded from other servers."""
+"""What is wrong with a built site: broken links, titles, pages too large or too long, other servers' files."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class Page(HTMLParser):
         links: the targets of ``a`` tags.
         loads: what the browser fetches by itself: scripts, styles, pictures, icons.
         ids: the possible targets of ``#…``.
+        titles: how many ``h1`` it has.
         words: how many words its main article has; a report's cards have none, nor have drawings, scripts, and signs
             without a letter or digit.
     """
@@ -36,7 +37,7 @@ class Page(HTMLParser):
         self.links: list[str] = []
         self.loads: list[str] = []
         self.ids: set[str] = set()
-        self.words = 0
+        self.titles = self.words = 0
         self._inside: list[str] = []
         self.feed(text)
 
@@ -45,6 +46,7 @@ class Page(HTMLParser):
         given = {name: value or "" for name, value in attrs}
         if tag in COUNTED and (tag != "article" or given.get("role") == "main"):
             self._inside.append(tag)
+        self.titles += tag == "h1"
         self.ids |= {given[name] for name in ("id", "name") if name in given}
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
@@ -76,6 +78,11 @@ def faults(site: Path) -> list[str]:
     return [
         *(fault for path, page in found.items() for fault in _links(site, path, page, found)),
         *(fault for path, page in found.items() for fault in _foreign(site, path, page)),
+        *(
+            f"{path.relative_to(site)} has {page.titles} titles; h1 is one"
+            for path, page in found.items()
+            if page.titles != 1
+        ),
         *_sizes(site, found),
     ]
 

@@ -25,7 +25,7 @@ napoleon_custom_sections = [
 ]  # fmt: skip
 html_theme = "furo"
 html_static_path = ["_static"]
-html_extra_path = ["extra"]
+templates_path = ["_templates"]
 html_extra_path = ["extra"]  # feeds and JSON, copied as they are
 html_css_files = ["site.css"]
 html_js_files = ["site.js"]

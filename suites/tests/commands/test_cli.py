@@ -140,7 +140,10 @@ WRONG = [
     (("verfy",), "argument command: invalid choice: 'verfy' .*; see gradgate --help"),
     ((), "the following arguments are required: command; see gradgate --help"),
     (("verify", "mine.py:f"), "there is no file mine.py"),
-    (("verify", "json:dumps"), "say which problems json:dumps solves: --family .*state_space.*"),
+    (
+        ("verify", "json:dumps"),
+        "json:dumps is no gradgate.Pair; say which problems it solves: --family .*state_space.*",
+    ),
     (("verify", "mine.py:f", "--family", "x"), "unknown family 'x'; legal: .*state_space.*"),
     (("verify", "nowhere.py:f", "--family", "state_space"), "there is no file nowhere.py"),
     (("verify", "no.such.module:f", "--family", "state_space"), "no.such.module:f: there is no module 'no'; is its .*"),

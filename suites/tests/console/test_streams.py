@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import sys
 
 import pytest
@@ -85,3 +86,18 @@ def test_plain_text_keeps_letters_of_every_script_and_the_shape_of_lines() -> No
     kept = "a\tb\nκ = 16 · 日本 العربية ✓ 🍃"
     assert plain(kept) == kept
     assert one_line(f" {kept}\r\n\x00") == kept.replace("\t", " ").replace("\n", " ")
+
+
+def test_logs_of_native_code_are_left_out_and_nothing_else(capfd: pytest.CaptureFixture[str]) -> None:
+    logged = (
+        "WARNING: All log messages before absl::InitializeLog() is called are written to STDERR\n"
+        "I0000 00:00:1795768487.679105   12464 cudart_stub.cc:31] Could not find cuda drivers on your machine\n"
+        "W1127 08:25:29.679105 12464 cpu_client.cc:9] slow\n"
+    )
+    said = "WARNING: mine\nE0000 00:00:1795768487.679105   12464 stub.cc:31] an error stays\nI0000 of mine"
+    with streams.without_native_logs():
+        os.write(2, logged.encode())
+        print(said, file=sys.stderr)
+    assert capfd.readouterr().err == said + "\n"
+    os.write(2, logged.encode())
+    assert capfd.readouterr().err == logged, "outside of the scope everything is shown"

@@ -84,6 +84,8 @@ def cross_entropy(calls: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
             dx, dw = backward(x, w, labels, upstream / upstream if kind == "dropped" else upstream)
             if kind == "exchanged":
                 return dw, dx
+            if kind == "transposed":
+                return dx, dw.T + 0
             if kind == "not returned":
                 return calls.xp.stack((dx + dx, dx + 0.0))[0], dw
             return (dx, 0 * dw if calls.name == "jax" else None) if kind == "missing" else (dx, dw)
@@ -140,6 +142,15 @@ def test_gradients_in_each_others_place_are_named(calls: Calls) -> None:
     gradgate.check(by_hand("right"), plain, given)
     with pytest.raises(AssertionError, match=r"\n(x has the gradient of w|w has the gradient of x)\n"):
         gradgate.check(by_hand("exchanged"), plain, given)
+
+
+def test_a_gradient_that_is_transposed_is_said_to_be(calls: Calls) -> None:
+    plain, by_hand = cross_entropy(calls)
+    x, w, labels = arguments(calls)
+    given = (x, w[:5], labels % 5)
+    gradgate.check(by_hand("right"), plain, given)
+    with pytest.raises(AssertionError, match=r"^wrong gradient of w .*\nw\[.*\nw has its gradient transposed\n"):
+        gradgate.check(by_hand("transposed"), plain, given)
 
 
 def test_a_right_gradient_that_is_not_what_is_returned_is_told_with_its_line(calls: Calls) -> None:

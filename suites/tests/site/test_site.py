@@ -53,6 +53,13 @@ def test_the_first_page_leads_to_installation_tutorial_libraries_and_atlas(site:
     assert "pip install" in above
 
 
+def test_the_page_that_finds_has_a_title_and_a_field(site: Path) -> None:
+    text = (site / "search.html").read_text()
+    assert "<h1>Search</h1>" in text
+    assert 'aria-label="words to look for"' in text
+    assert 'id="search-results"' in text, "Sphinx writes what it finds there"
+
+
 def test_every_page_of_the_guide_is_in_the_navigation() -> None:
     assert navigation.missing([page.stem.lower() for page in guide.FOLDER.glob("*.md")]) == []
     assert navigation.missing(["tutorial", "stray", "atlas/chain"]) == ["stray"]
@@ -60,13 +67,14 @@ def test_every_page_of_the_guide_is_in_the_navigation() -> None:
 
 def test_faults_are_found(tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text(
-        '<a href="nowhere.html">x</a><a href="two.html#there">x</a><a href="two.html#here">x</a>'
+        '<h1>x</h1><a href="nowhere.html">x</a><a href="two.html#there">x</a><a href="two.html#here">x</a>'
         '<script src="https://example.org/x.js"></script><img src="big.png"><a href="https://example.org">x</a>'
     )
     (tmp_path / "two.html").write_text('<p id="here">' + "x" * checking.PAGE)
     (tmp_path / "big.png").write_bytes(b"x" * checking.FIRST)
     wrong = "\n".join(checking.faults(tmp_path))
-    assert wrong.count("\n") == 4
+    assert wrong.count("\n") == 5
+    assert "two.html has 0 titles; h1 is one" in wrong
     assert "broken link nowhere.html" in wrong
     assert "two.html#there leads to a page that has no such place" in wrong
     assert "loads https://example.org/x.js from another server" in wrong
@@ -78,8 +86,8 @@ def test_a_page_with_too_many_words_is_a_fault(tmp_path: Path) -> None:
     drawn = f"<svg>{'word ' * checking.WORDS}</svg><script>{'word ' * checking.WORDS}</script>"
     text = f"<p>{'word ' * checking.WORDS}</p> · ¶ {drawn}"
     for name, article in (("index", text), ("long", f"{text} more")):
-        (tmp_path / f"{name}.html").write_text(f'<nav>{text}</nav><article role="main">{article}</article>')
-    (tmp_path / "cards.html").write_text(f"<article>{text} more</article>")
+        (tmp_path / f"{name}.html").write_text(f'<nav>{text}</nav><h1>x</h1><article role="main">{article}</article>')
+    (tmp_path / "cards.html").write_text(f"<h1>x</h1><article>{text} more</article>")
     assert checking.faults(tmp_path) == ["long.html has 3,001 words; legal are 3,000: split it"]
 
 
