@@ -259,7 +259,7 @@ class _Leaf:
     def __init__(self, leaf: Any) -> None:
         import jax
 
-        self.leaf = leaf
+        self.leaf = leaf = _number(leaf)
         self.is_array = isinstance(leaf, jax.Array) or hasattr(leaf, "__array__")
         self.value, self.perturbed = _unwrapped(leaf) if isinstance(leaf, jax.core.Tracer) else (leaf, False)
         traced = isinstance(self.value, jax.core.Tracer)
@@ -275,6 +275,12 @@ class _Leaf:
         for length in self.shape:
             size *= length
         return size if self.is_array else 0
+
+
+def _number(leaf: Any) -> Any:
+    """A number of Python that JAX holds with its dtype, as the program wrote it; any other leaf as it is."""
+    kind = {"TypedInt": int, "TypedFloat": float}.get(type(leaf).__name__)
+    return kind(leaf) if kind else leaf
 
 
 def _unwrapped(tracer: Any) -> tuple[Any, bool]:
