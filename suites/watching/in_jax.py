@@ -237,7 +237,11 @@ def _given(function: Any, package: str, deep: int) -> Iterator[Any]:
     parts = [
         one for part in cells for one in ((part.func, *part.args) if isinstance(part, functools.partial) else [part])
     ]
-    held = [one for one in (*parts, named.get(last), *named.values()) if isinstance(one, types.FunctionType)]
+    # such as a module, or a method of one, that `equinox.filter_checkpoint` was given
+    bound = [one.__func__ for one in named.values() if hasattr(one, "__func__")]
+    called = [type(one).__call__ for one in named.values() if callable(one) and _package(type(one)) != package]
+    every = (*parts, named.get(last), *named.values(), *bound, *called)
+    held = [one for one in every if isinstance(one, types.FunctionType)]
     yield from (one for one in held if _package(one) != package and location(one)[0])
     if deep:
         for one in held:

@@ -156,7 +156,7 @@ def _explained(folder: Path, judged: list[Judged], seconds: float) -> list[Expla
         return []
     asked = [
         (
-            str(folder / f"{one.worst.stem}.py"),
+            [str(folder / f"{call.stem}.py") for call in _to_explain(one)],
             one.is_wrong,
             one.finding and one.finding.spec,
             one.needs_differences,
@@ -182,6 +182,12 @@ def _explained(folder: Path, judged: list[Judged], seconds: float) -> list[Expla
             answers.seek(0)
             told = answers.read().splitlines()
     return [Explained(**json.loads(line)) for line in told if line.startswith('{"likeness"')]
+
+
+def _to_explain(one: Judged) -> Sequence[Seen]:
+    """The calls of a rule that are explained: all with known values if differences judge them, else the worst."""
+    known = [call for call in one.calls if not call.traced]
+    return known if known and one.needs_differences else [one.worst]
 
 
 def pairs_of(folder: Path, judged: Sequence[Judged]) -> list[Written]:
