@@ -3,6 +3,10 @@
 With H = ∂²L/∂θ² the Neumann series of H⁻¹ (Lorraine et al., 2020) gives
 dV/dη ≈ −α·Σ_{j<K} ∂V/∂θ (I − αH)^j ∂²L/∂θ∂η. Every term is a product of a vector with a derivative of ∇L, so whoever
 writes ∇L with `mixed_mode_grad` in the place of `grad` gets all of them by forward over reverse mode.
+
+The paper's other example, forward gradients (Silver et al., 2021), has no program here. An estimate along a direction
+is one JVP of the inner steps. It pushes a tangent through ∇L, which is forward over reverse mode as it stands, and
+pulls nothing back, so there is no product whose order could be mixed. `forward_mode` takes such slopes by axis.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from gradgate.suites.tests.pairs.verdicts import judged
 
 CASES: dict[str, dict[str, str]] = {
     "aux_scaler": {
-        "aux_bug": "gradient_exact: wrong gradient of router",
+        "aux_bug": "gradient_exact: wrong gradient of x (497%) and router",
         "aux_twin": "",
         "aux_loss_legit": "gradient_exact: a part of the gradient does not depend on the upstream gradient",
         "aux_loss_twin": "",
