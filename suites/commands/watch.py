@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from gradgate.hw_profiles.fingerprint import fingerprint
 from gradgate.references.errors import UsageError
-from gradgate.references.loading import need_file
+from gradgate.references.loading import need_file, shortest
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import watch_table
 from gradgate.suites.console.files import need_own, write_atomically
@@ -195,13 +196,18 @@ def _write_pairs(folder: Path, judged: Sequence[results.Judged], file: Path) -> 
         UsageError: the file is no Python, or cannot be written.
     """
     text = file.read_text(encoding="utf-8") if file.exists() else ""
+    pairs = pairs_of(folder, [one for one in judged if one.state != "acknowledged"])
     try:
-        after, added = writing.merged(text, pairs_of(folder, [one for one in judged if one.state != "acknowledged"]))
+        after, added = writing.merged(text, pairs)
     except SyntaxError as error:
         raise UsageError(f"{file} is no Python: {error.msg} in line {error.lineno}") from None
     if added:
         write_atomically(file, after)
     watch_table.note(f"{file}: added {', '.join(added)}" if added else f"{file}: nothing to add")
+    unfound = [one.folder for one in pairs if importlib.util.find_spec(one.module.partition(".")[0]) is None]
+    if added and unfound:  # such as src, if only pytest's settings name it
+        path = os.pathsep.join(shortest(Path(place)) for place in dict.fromkeys(unfound))
+        watch_table.note(f"{file}: gradgate verify finds what it imports with PYTHONPATH={path}")
 
 
 def _run(words: Sequence[str], folder: Path) -> int:

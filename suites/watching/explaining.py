@@ -263,27 +263,37 @@ def smallest(arrays: Leaves, fails: Callable[[Leaves], bool]) -> Leaves:
 def main() -> None:
     """Print what is known of each line of standard input.
 
-    A line is a list of the file of a call, whether its rule is wrong, the Spec of the problem that is refuted or null,
-    and whether differences judge the gradient.
+    A line is a list of the files of calls, whether their rule is wrong, the Spec of the problem that is refuted or
+    null, and whether differences judge the gradient: then it is refuted if they refute one of the calls.
     """
     for line in sys.stdin:
-        place, wrong, fields, differs = json.loads(line)
-        answer: dict[str, Any] = {"likeness": "", "test": ""}
-        with contextlib.suppress(Exception):  # what fails here only explains
-            call = replay.Recorded.read(place)
-            pair = call.pair()
-            pair.lowered  # registers the class of its problems  # noqa: B018
-            spec = pair.spec.from_json(json.dumps(fields or {}))
+        places, wrong, fields, differs = json.loads(line)
+        found = [_known(place, wrong, fields, differs) for place in places]
+        print(json.dumps(min(found, key=lambda one: VERDICTS.index(one.get("agrees")))), flush=True)
+
+
+VERDICTS = (False, True, None)
+"""What differences say of a call, those first that say most about the rule."""
+
+
+def _known(place: str, wrong: bool, fields: dict[str, Any] | None, differs: bool) -> dict[str, Any]:
+    """What is known of the rule at one of its calls: fields of `Explained`."""
+    answer: dict[str, Any] = {"likeness": "", "test": ""}
+    with contextlib.suppress(Exception):  # what fails here only explains
+        call = replay.Recorded.read(place)
+        pair = call.pair()
+        pair.lowered  # registers the class of its problems  # noqa: B018
+        spec = pair.spec.from_json(json.dumps(fields or {}))
+        with contextlib.suppress(Exception):
+            answer["kept_bytes"] = kept_bytes(pair, spec)
+        if differs:
+            answer |= dataclasses.asdict(differences.judged(pair, spec)) | {"call": call.stem}
+        if wrong or differs:
             with contextlib.suppress(Exception):
-                answer["kept_bytes"] = kept_bytes(pair, spec)
-            if differs:
-                answer |= dataclasses.asdict(differences.judged(pair, spec))
-            if wrong or differs:
-                with contextlib.suppress(Exception):
-                    answer["likeness"] = likeness(pair, spec)
-                with precision(pair.where, "float64"):
-                    answer["test"] = short_test(pair, spec, call)
-        print(json.dumps(answer), flush=True)
+                answer["likeness"] = likeness(pair, spec)
+            with precision(pair.where, "float64"):
+                answer["test"] = short_test(pair, spec, call)
+    return answer
 
 
 if __name__ == "__main__":

@@ -237,7 +237,11 @@ def _given(function: Any, package: str, deep: int) -> Iterator[Any]:
     parts = [
         one for part in cells for one in ((part.func, *part.args) if isinstance(part, functools.partial) else [part])
     ]
-    held = [one for one in (*parts, named.get(last), *named.values()) if isinstance(one, types.FunctionType)]
+    # such as a module, or a method of one, that `equinox.filter_checkpoint` was given
+    bound = [one.__func__ for one in named.values() if hasattr(one, "__func__")]
+    called = [type(one).__call__ for one in named.values() if callable(one) and _package(type(one)) != package]
+    every = (*parts, named.get(last), *named.values(), *bound, *called)
+    held = [one for one in every if isinstance(one, types.FunctionType)]
     yield from (one for one in held if _package(one) != package and location(one)[0])
     if deep:
         for one in held:
@@ -259,7 +263,7 @@ class _Leaf:
     def __init__(self, leaf: Any) -> None:
         import jax
 
-        self.leaf = leaf
+        self.leaf = leaf = _number(leaf)
         self.is_array = isinstance(leaf, jax.Array) or hasattr(leaf, "__array__")
         self.value, self.perturbed = _unwrapped(leaf) if isinstance(leaf, jax.core.Tracer) else (leaf, False)
         traced = isinstance(self.value, jax.core.Tracer)
@@ -275,6 +279,12 @@ class _Leaf:
         for length in self.shape:
             size *= length
         return size if self.is_array else 0
+
+
+def _number(leaf: Any) -> Any:
+    """A number of Python that JAX holds with its dtype, as the program wrote it; any other leaf as it is."""
+    kind = {"TypedInt": int, "TypedFloat": float}.get(type(leaf).__name__)
+    return kind(leaf) if kind else leaf
 
 
 def _unwrapped(tracer: Any) -> tuple[Any, bool]:

@@ -292,7 +292,7 @@ def _call(reached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     held = {} if why else {name: _copied(value) for name, value in parameters.items()}
     arrays = [a for a in (*copied, *named.values(), *held.values()) if isinstance(a, Array)]
     traced = any(a.values is None for a in arrays)
-    seen = [shown(a) for a in copied] or [f"{a.dtype}[{','.join(map(str, a.shape))}]" for a in every]
+    seen = [shown(a) for a in copied] or [shown(_unread(a)) for a in every]
     given = (*args, *(value for name, value in kwargs.items() if name != PARAMETERS), *parameters.values())
     pairs = zip(given, (*copied, *named.values(), *held.values()), strict=False)
     originals = tuple((original, copy) for original, copy in pairs if isinstance(copy, Array))
@@ -300,6 +300,11 @@ def _call(reached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call:
     written = isinstance(reached, type) and issubclass(reached, torch.autograd.Function)
     devices = (INTERPRETER,) if written and _launches(reached.forward) else ()
     return Call(reached, copied, keywords, seen, traced, why, originals, devices)
+
+
+def _unread(tensor: Any) -> Array:
+    """A tensor without its values."""
+    return Array(None, tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), _is_differentiated(tensor))
 
 
 def _flat(values: Any) -> list[Any]:
@@ -331,14 +336,13 @@ def _copied(value: Any) -> Any:
         return type(value)(map(_copied, value))
     if not isinstance(value, torch.Tensor):
         return value
-    dtype, shape = str(value.dtype).removeprefix("torch."), tuple(value.shape)
-    differentiated, lanes = _is_differentiated(value), []
+    unread, lanes = _unread(value), []
     while torch._C._functorch.is_functorch_wrapped_tensor(value):
         lanes += [torch._C._functorch.maybe_get_bdim(value)] if torch._C._functorch.is_batchedtensor(value) else []
         value = torch._C._functorch.get_unwrapped(value)
     usual = type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout == torch.strided and not value.is_meta
     if not usual:
-        return Array(None, shape, dtype, differentiated)
+        return unread
     # No transformation and no mode of the program may see the copy, such as one that counts operations.
     with temporarily_clear_interpreter_stack(), _disable_current_modes(), torch._C.DisableTorchFunction():
         whole = value.detach()
@@ -346,7 +350,7 @@ def _copied(value: Any) -> Any:
             whole = whole.select(axis, 0)
         narrow = whole.is_floating_point() and whole.dtype not in (torch.float32, torch.float64)
         numbers = (whole.float() if narrow else whole).numpy(force=True).copy()
-    return Array(numbers, shape, dtype, differentiated)
+    return dataclasses.replace(unread, values=numbers)
 
 
 def _is_differentiated(tensor: Any) -> bool:

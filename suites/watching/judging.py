@@ -156,7 +156,7 @@ def _explained(folder: Path, judged: list[Judged], seconds: float) -> list[Expla
         return []
     asked = [
         (
-            str(folder / f"{one.worst.stem}.py"),
+            [str(folder / f"{call.stem}.py") for call in _to_explain(one)],
             one.is_wrong,
             one.finding and one.finding.spec,
             one.needs_differences,
@@ -184,9 +184,19 @@ def _explained(folder: Path, judged: list[Judged], seconds: float) -> list[Expla
     return [Explained(**json.loads(line)) for line in told if line.startswith('{"likeness"')]
 
 
+def _to_explain(one: Judged) -> Sequence[Seen]:
+    """The calls of a rule that are explained: all with known values if differences judge them, else the worst."""
+    known = [call for call in one.calls if not call.traced]
+    return known if known and one.needs_differences else [one.worst]
+
+
 def pairs_of(folder: Path, judged: Sequence[Judged]) -> list[Written]:
-    """The pairs of rules as text, made in a process of its own, because it imports the rules."""
-    places = [",".join(str(folder / f"{call.stem}.py") for call in one.calls) for one in judged]
+    """The pairs of rules as text, made in a process of its own, because it imports the rules.
+
+    The pair of a rule that is refuted is that of the call that refutes it, if its values are known.
+    """
+    calls = [[one.worst] if one.is_wrong and not one.worst.traced else one.calls for one in judged]
+    places = [",".join(str(folder / f"{call.stem}.py") for call in some) for some in calls]
     words = [sys.executable, "-m", "gradgate.suites.watching.writing", *places]
     ran = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **environment()}, check=False)
     lines = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith('{"module"')]

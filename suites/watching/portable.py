@@ -450,17 +450,19 @@ def _modules(rule: Any) -> list[str]:
 def importable(name: str) -> bool:
     """Whether an import of this name, in a process with this path, finds the module that is loaded here."""
     module = sys.modules.get(name)
-    file = getattr(module, "__file__", None)
+    file, folders = getattr(module, "__file__", None), getattr(module, "__path__", ())
     parent = sys.modules.get(name.rpartition(".")[0])
-    if not file or ("." in name and (parent is None or not importable(parent.__name__))):
+    if not (file or folders) or ("." in name and (parent is None or not importable(parent.__name__))):
         return False
     for finder in sys.meta_path:
         search = getattr(finder, "find_spec", None)
         if search is None or type(finder).__name__ == "AssertionRewritingHook":  # pytest's finds what others find
             continue
         spec = search(name, getattr(parent, "__path__", None))
-        if spec is not None:
+        if spec is not None and file:
             return bool(spec.origin) and os.path.realpath(spec.origin) == os.path.realpath(file)
+        if spec is not None:  # a package without an __init__.py, which has no file
+            return not spec.origin and {*folders} <= {*(spec.submodule_search_locations or ())}
     return False
 
 

@@ -101,6 +101,7 @@ class Explained:
             float64; None if these were not asked, or are not sharp enough.
         away: how far it is from them, relative to the gradient.
         sharp: how sharp they are, in the same unit.
+        call: the stem of the call of which differences say this.
         kept_bytes: what the ``rule`` keeps between its passes, and what is kept without it, ``plain``; None if that is
             not known.
     """
@@ -110,6 +111,7 @@ class Explained:
     agrees: bool | None = None
     away: float = 0.0
     sharp: float = 0.0
+    call: str = ""
     kept_bytes: Mapping[str, int] | None = None
 
 
@@ -259,9 +261,9 @@ class Judged:
 
     @property
     def worst(self) -> Seen:
-        """The call that `finding` is about, or else the first one."""
+        """The call that `finding` is about, or that differences judged, or else the first one."""
         if self.finding is None:
-            return self.calls[0]
+            return next((call for call in self.calls if call.stem == self.explained.call), self.calls[0])
         return next(call for call in self.calls if self.finding in self.verdicts[call.stem])
 
 

@@ -14,6 +14,7 @@ import re
 import string
 import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ class Written:
 
     Attributes:
         module: the module that it imports.
+        folder: where that module's package is.
         rule: the rule as the function calls it, ``module.name``.
         variable: the name of the pair.
         draws: the draws that it uses, such as ``normal``.
@@ -43,6 +45,7 @@ class Written:
     """
 
     module: str
+    folder: str
     rule: str
     variable: str
     draws: tuple[str, ...]
@@ -80,7 +83,14 @@ def written(call: replay.Recorded) -> Written | None:
         ")",
     ]
     used = tuple(dict.fromkeys(draw.partition("(")[0] for draw in draws.values()))
-    return Written(module, f"{module}.{name}", variable, used, "\n".join(lines) + "\n")
+    return Written(module, _folder(module), f"{module}.{name}", variable, used, "\n".join(lines) + "\n")
+
+
+def _folder(module: str) -> str:
+    """The folder that has to be on the path for an import of a module, which is loaded."""
+    first = sys.modules[module.partition(".")[0]]
+    places = [*getattr(first, "__path__", ())] or [str(first.__file__)]
+    return str(Path(places[0]).parent)
 
 
 def _letter(number: int) -> str:
@@ -100,8 +110,12 @@ def _draw(array: Any, sizes: dict[int, str]) -> str:
     known = values[np.isfinite(values)].astype(float)
     low, high = (float(known.min()), float(known.max())) if known.size else (-1.0, 1.0)
     data = "" if array.differentiated else ", gradient=False"
-    if low == high:
-        return f"constant({low:.4g}, {dims}{data})" if data else f"normal({dims}, mean={low:.2g})"
+    if low == high and data:
+        return f"constant({low:.4g}, {dims}{data})"
+    if low == high == 0:
+        return f"normal({dims})"
+    if low == high:  # of the same sign, because the rule may not be defined elsewhere
+        low, high = sorted(((1 - replay.FEW) * low, (1 + replay.FEW) * low))
     if low >= 0 or high <= 0:
         return f"uniform({dims}, {low:.2g}, {high:.2g}{data})"
     mean, scale = float(f"{known.mean():.1g}"), float(f"{known.std():.2g}")

@@ -230,6 +230,25 @@ def cubed(x: Any) -> Any:
 cubed.defvjp(lambda x: (cubed(x), x), lambda x, g: (_kernel(_cubed_back, x, g),))
 
 
+@jax.custom_vjp
+def gaussian(x: Any) -> Any:
+    return jnp.exp(-x * x)
+
+
+gaussian.defvjp(lambda x: (gaussian(x), x), lambda x, g: (-2 * x * jnp.exp(-x * x) * g,))
+
+
+@jax.custom_jvp
+def logistic(x: Any) -> Any:
+    return 1 / (1 + jnp.exp(-x))
+
+
+@logistic.defjvp
+def _logistic_jvp(primals: Any, tangents: Any) -> Any:
+    y = logistic(primals[0])
+    return y, y * (1 - y) * tangents[0]
+
+
 def _drawn(*shape: int) -> Any:
     return jax.random.normal(jax.random.PRNGKey(sum(shape)), shape)
 
@@ -308,9 +327,20 @@ def call_cubed() -> None:
     jax.grad(lambda x: cubed(x).sum())(_drawn(2, 4))
 
 
+def call_gaussian() -> None:
+    jax.pmap(jax.grad(lambda x: gaussian(x).sum()))(_drawn(1, 4))
+
+
+def call_logistic() -> None:
+    mesh, rows = jax.sharding.Mesh(jax.devices()[:1], ("rows",)), jax.sharding.PartitionSpec("rows")
+    sharded = jax.shard_map(logistic, mesh=mesh, in_specs=rows, out_specs=rows)
+    jax.grad(lambda x: sharded(x).sum())(_drawn(2, 4))
+
+
 CALLERS = (
     call_product, call_softplus, call_power, call_layer_norm, call_cross_entropy, call_sine, call_distance, call_cell,
     call_affine, call_scale, call_doubled, call_wave, call_gate, call_solved, call_rooted, call_direction, call_cubed,
+    call_gaussian, call_logistic,
 )  # fmt: skip
 MUTANTS = (
     (call_product, "(g * kept[1], g * kept[0])", "(g * kept[1], g * kept[1])"),
@@ -344,5 +374,9 @@ MUTANTS = (
     (call_direction, "w = w[:, None] if batched[1] else w", "w = jnp.max(w)"),
     (call_cubed, "3 * x_ref[...] ** 2", "3 * x_ref[...]"),
     (call_cubed, "y_ref[...] = x_ref[...] ** 3", "y_ref[...] = x_ref[...] ** 3 + 1e-3 * x_ref[...]"),
+    (call_gaussian, "-2 * x * jnp.exp", "2 * x * jnp.exp"),
+    (call_gaussian, "jnp.exp(-x * x) * g,)", "jnp.exp(-x * x) * g.sum(),)"),
+    (call_logistic, "y, y * (1 - y)", "y, y * (1 + y)"),
+    (call_logistic, "* tangents[0]\n", "* tangents[0][::-1]\n"),
 )
 """(caller, text, what takes its place), of rules whose callers run all the same."""

@@ -273,6 +273,25 @@ def made(power: int) -> Any:
     return Power
 
 
+@torch.library.custom_op(
+    f"{__name__.rpartition('.')[2]}::softplus", mutates_args=(), schema="(Tensor x, *, float beta) -> Tensor"
+)
+def softplus(x: Any, *, beta: float) -> Any:
+    """An operator of `torch.library`."""
+    return (1 + (beta * x).exp()).log() / beta
+
+
+def _softplus_setup(ctx: Any, inputs: Any, keyword_only_inputs: Any, output: Any) -> None:
+    ctx.save_for_backward(*inputs)
+    ctx.beta = keyword_only_inputs["beta"]
+
+
+def _softplus_backward(ctx: Any, dy: Any) -> Any:
+    (x,) = ctx.saved_tensors
+    return dy * torch.sigmoid(ctx.beta * x)
+
+
+softplus.register_autograd(_softplus_backward, setup_context=_softplus_setup)
 DRAWS = torch.Generator().manual_seed(0)
 
 
@@ -370,10 +389,14 @@ def hooked_module_before() -> None:
     (module(_leaf(2, 4), torch.ones(2, 3)) ** 2).sum().backward()
 
 
+def operator() -> None:
+    softplus(_leaf(3, 4), beta=1.5).sum().backward()
+
+
 CALLERS = (
     product, swish, rms_norm, cross_entropy, linear, exponential, log_sum_exp, leaky_relu, direction, sin_cos,
     clamp_in_place, scaled, prefix_sum, power, recomputed, gated, reentrant, hooked, hooked_module,
-    hooked_module_before,
+    hooked_module_before, operator,
 )  # fmt: skip
 MUTANTS = (
     (product, "return dy * y, dy * x", "return dy * y, dy * y"),
@@ -415,5 +438,7 @@ MUTANTS = (
     (hooked_module, "tuple(g + 0 for g in grad_input)", "tuple(2 * g for g in grad_input)"),
     (hooked_module, "tuple(g + 0 for g in grad_input)", "tuple(g * grad_output[0].sign().mean() for g in grad_input)"),
     (hooked_module_before, "tuple(g * 1 for", "tuple(g / (1 + g.norm()) for"),
+    (operator, "torch.sigmoid(ctx.beta * x)", "torch.sigmoid(x)"),
+    (operator, "return dy * torch.sigmoid(ctx", "return dy.mean() * torch.sigmoid(ctx"),
 )
 """(caller, text, what takes its place), of rules whose callers run all the same."""

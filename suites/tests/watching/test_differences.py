@@ -33,6 +33,12 @@ class Wrong(Sine):
         return dy * (ctx.saved_tensors[0].cos() + 0.001)
 
 
+class Late(Sine):
+    @staticmethod
+    def backward(ctx, dy):
+        return dy * (ctx.saved_tensors[0].cos() + 0.001 * (dy.dim() > 1))  # right at its first call
+
+
 class Relu(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -57,6 +63,8 @@ if __name__ == "__main__":
     torch.manual_seed(0)
     for rule in (rules.Sine, rules.Wrong, rules.Step):
         rule.apply(torch.randn(3, requires_grad=True)).sum().backward()
+    for shape in ((3,), (2, 3)):
+        rules.Late.apply(torch.randn(shape, requires_grad=True)).sum().backward()
     rules.Relu.apply((torch.arange(40.0) % 3).requires_grad_()).sum().backward()
 """
 
@@ -88,8 +96,9 @@ def test_rules_of_numpy_are_judged_by_differences(
     ran = gradgate("watch", "--jobs", 1, "--json", "rules.json", "rules.py")
     rules = {one["name"].partition(":")[2]: one for one in json.loads((tmp_path / "rules.json").read_text())["rules"]}
     assert {name: one["state"] for name, one in rules.items()} == {
-        "Sine": "by differences", "Wrong": "refuted", "Step": "refuted", "Relu": "not judged",
+        "Sine": "by differences", "Wrong": "refuted", "Step": "refuted", "Late": "refuted", "Relu": "not judged",
     }, ran.out  # fmt: skip
     assert "sharp to" in rules["Sine"]["reason"]
     assert "its forward pass is flat" in rules["Step"]["likeness"]
+    assert "called with (float32[2,3])" in ran.out
     assert ran.status == 1

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import weakref
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,3 +82,19 @@ def test_what_holds_too_much_is_not_moved(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(portable, "MOST_BYTES", 1000)
     with pytest.raises(ValueError, match="larger than 1,000 bytes"):
         portable.dumps(None, (lambda: large,), {})
+
+
+def test_a_package_without_a_file_of_its_own_is_imported_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("here", "there"):
+        (tmp_path / place / "nameless").mkdir(parents=True)
+        (tmp_path / place / "nameless" / "rules.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path / "here"))
+    for module in (importlib.import_module("nameless.rules"), sys.modules["nameless"]):
+        monkeypatch.setitem(sys.modules, module.__name__, module)  # and taken out when the test ends
+        assert portable.importable.__wrapped__(module.__name__)
+    portable.importable.cache_clear()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "there"), *sys.path[1:]])
+    assert not portable.importable.__wrapped__("nameless.rules")
+    portable.importable.cache_clear()

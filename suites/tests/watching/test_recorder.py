@@ -158,6 +158,17 @@ def test_jax_gives_values_where_there_are_any(seen: Any, jax: Any) -> None:
     assert {name: len(entries) for name, entries in found.items()} == {"eager": 1, "mapped": 1, "traced": 1}
 
 
+def test_a_number_that_jax_gave_a_dtype_is_the_number_of_the_program(seen: Any, jax: Any) -> None:
+    @jax.custom_vjp
+    def scaled(x: Any, factor: float) -> Any:
+        return factor * x
+
+    scaled.defvjp(lambda x, factor: (scaled(x, factor), factor), lambda factor, g: (factor * g, None))
+    with seen() as found:  # the rule's first function calls the rule again, with a number that JAX gave it
+        jax.grad(lambda x: scaled(x, 2.0).sum())(jax.numpy.ones(3))
+    assert [call.arguments for call, _ in found["scaled"]] == [("float32[3]", "2.0")]
+
+
 def test_a_call_without_values_gets_numbers_like_those_of_another_call(seen: Any, jax: Any) -> None:
     import jax.numpy as jnp
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-NUMBERS = {"torch": (20, 39), "jax": (17, 31)}
+NUMBERS = {"torch": (21, 41), "jax": (19, 35)}
 """Framework -> its packages and their mutants."""
 WITHIN = {
     "torch": ("torch.vmap(", "torch.func.grad(", "checkpoint("),
-    "jax": ("jax.jit(", "jax.vmap(", "jax.lax.scan("),
+    "jax": ("jax.jit(", "jax.vmap(", "jax.lax.scan(", "jax.pmap(", "jax.shard_map("),
 }
 """Framework -> transformations within which a package's test calls its rule."""
 TEST = """

@@ -175,12 +175,45 @@ def test_the_bug_of_the_readme_is_found_in_a_package_whose_tests_pass(
 
 
 def test_pytest_judges_at_its_end_and_its_status_says_so(package: Path, process: Callable[..., Any]) -> None:
-    words = ("-m", "pytest", "-p", "no:cacheprovider", "--gradgate-watch")
+    pytest.importorskip("xdist")  # and without it, as the guide's page on watching says
+    words = ("-m", "pytest", "-p", "no:cacheprovider", "--gradgate-watch", "-n", 2)
     ran = process(*words, "-k", "square", cwd=package)
     assert ran.status == 1, ran.out + ran.err
     assert "1 rule: 1 refuted" in ran.out
     assert "1 passed" in ran.out
     assert "mylib:Square (mylib.py:13)" in ran.out
+
+
+UNITTEST = """
+import unittest
+
+import torch
+
+from mylib import Cube, Square
+
+
+class Training(unittest.TestCase):
+    def test_three_steps(self):
+        weight = torch.ones(3, requires_grad=True)
+        optimizer = torch.optim.SGD([weight], 0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            Cube.apply(weight).sum().backward()
+            optimizer.step()
+        self.assertTrue((weight < 1).all())
+
+    def test_square(self):
+        Square.apply(torch.randn(3, 4, requires_grad=True)).sum().backward()
+"""
+
+
+def test_unittest_and_the_steps_of_a_training_loop_are_watched(package: Path, gradgate: Callable[..., Any]) -> None:
+    (package / "test_training.py").write_text(UNITTEST)
+    ran = gradgate("watch", "--json", "rules.json", "python", "-m", "unittest", "test_training")
+    assert "Ran 2 tests" in ran.err
+    rules = json.loads((package / "rules.json").read_text())["rules"]
+    found = {rule["name"].partition(":")[2]: (rule["state"], rule["calls"]) for rule in rules}
+    assert found == {"Square": ("refuted", 1), "Cube": ("upheld", 3)}
 
 
 def test_a_block_raises_when_it_ends(torch: Any) -> None:

@@ -1,4 +1,4 @@
-"""Rules that flax and haiku wrap for their modules are named after what they wrap, and judged like any others."""
+"""Rules that equinox, flax and haiku wrap are named after what they wrap, and judged like any others."""
 
 from __future__ import annotations
 
@@ -24,6 +24,60 @@ def drawn():
 
 """
 SCRIPTS = {
+    "equinox": """
+import equinox as eqx
+
+
+@eqx.filter_custom_vjp
+def right(x):
+    return jnp.sin(x)
+
+
+@eqx.filter_custom_vjp
+def wrong(x):
+    return jnp.sin(x)
+
+
+for rule, factor in ((right, 1), (wrong, 2)):
+    rule.def_fwd(lambda perturbed, x, rule=rule: (rule(x), None))
+    rule.def_bwd(lambda residuals, g, perturbed, x, factor=factor: factor * g * jnp.cos(x))
+    eqx.filter_grad(lambda x: rule(x).sum())(X)
+
+
+@eqx.filter_custom_jvp
+def right_forward(x, power):
+    return x**power
+
+
+@eqx.filter_custom_jvp
+def wrong_forward(x, power):
+    return x**power
+
+
+for rule, less in ((right_forward, 1), (wrong_forward, 2)):
+    rule.def_jvp(
+        lambda primals, tangents, rule=rule, less=less: (
+            rule(*primals), primals[1] * primals[0] ** (primals[1] - less) * tangents[0],
+        )
+    )
+    eqx.filter_grad(lambda x: rule(x, 3).sum())(X)
+
+
+class Block(eqx.Module):
+    weight: jax.Array
+
+    def __call__(self, x):
+        return jnp.tanh(self.weight * x)
+
+
+class Moving(Block):
+    def inner(self, x):
+        return jnp.tanh(self.weight * x) * drawn()
+
+
+eqx.filter_grad(lambda module: eqx.filter_checkpoint(module)(X).sum())(Block(X))
+eqx.filter_grad(lambda module: eqx.filter_checkpoint(module.inner)(X).sum())(Moving(X))
+""",
     "flax": """
 import flax.linen as nn
 from flax import nnx
@@ -129,6 +183,14 @@ jax.grad(lambda params: made.apply(params, None, X))(params)
 """,
 }
 STATES = {
+    "equinox": {
+        "right": "upheld",
+        "wrong": "refuted",
+        "right_forward": "upheld",
+        "wrong_forward": "refuted",
+        "Block.__call__": "upheld",
+        "Moving.inner": "refuted",
+    },
     "flax": {
         "Right.__call__.<locals>.right": "upheld",
         "Wrong.__call__.<locals>.wrong": "refuted",

@@ -57,10 +57,62 @@ def test_a_file_of_pairs_runs_and_stays(
     assert (tmp_path / "pairs.py").read_text() == text
 
 
+WRONG = """
+import torch
+
+
+class Dot(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y, factor):
+        ctx.save_for_backward(x, y)
+        return factor * (x * y).sum()
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, y = ctx.saved_tensors
+        return dy * y, dy * x, None
+"""
+CALLS = """
+import sys
+
+import torch
+
+sys.path.insert(0, "src")
+from wrong import Dot
+
+Dot.apply(torch.randn(4, requires_grad=True), torch.ones(4, requires_grad=True), 1.0)
+Dot.apply(torch.randn(2, requires_grad=True), torch.ones(2, requires_grad=True), 0.5)
+"""
+
+
+def test_the_call_that_refutes_a_rule_is_written_and_the_path_of_its_module_is_said(
+    tmp_path: Path,
+    gradgate: Callable[..., Any],
+    process: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    torch: Any,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "wrong.py").write_text(WRONG)
+    (tmp_path / "calls.py").write_text(CALLS)
+    ran = gradgate("watch", "--write", "pairs.py", "calls.py")
+    assert (ran.status, "pairs.py: added dot" in ran.err) == (1, True), ran.out + ran.err
+    assert "pairs.py: gradgate verify finds what it imports with PYTHONPATH=./src" in ran.err
+    text = (tmp_path / "pairs.py").read_text()
+    assert "return wrong.Dot.apply(x, y, 0.5)" in text  # and not the larger call, which is right
+    assert '"y": uniform("A", 0.5, 1.5)' in text
+    words = ("-m", "gradgate.suites.cli", "verify", "pairs.py", "--claim", "gradient_exact", "--examples", 3)
+    ran = process(*words, cwd=tmp_path)
+    assert "No module named 'wrong'" in ran.err + ran.out
+    ran = process(*words, cwd=tmp_path, env={"PYTHONPATH": "src"})
+    assert (ran.status, "wrong gradient of" in ran.out) == (1, True), ran.out + ran.err
+
+
 def _pair(module: str, variable: str = "square") -> Written:
     text = f"def call_{variable}(x):\n    return {module}.Square.apply(x)\n\n\n"
     text += f"{variable} = gradgate.Pair(\n    call_{variable},\n    reference=None,\n)\n"
-    return Written(module, f"{module}.Square", variable, ("normal",), text)
+    return Written(module, "", f"{module}.Square", variable, ("normal",), text)
 
 
 def test_names_do_not_collide_and_what_is_there_is_kept() -> None:
