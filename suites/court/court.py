@@ -89,7 +89,9 @@ class Court:
             )
         self.pair = proxy.task_of(pair, pair.name or self.target.rpartition(":")[2], self.benchmark)
         if self.pair.where != "jax":  # whoever opens it may use JAX for something else
-            os.environ["XLA_FLAGS"] = flags or ""
+            os.environ.pop("XLA_FLAGS", None)
+            if flags is not None:
+                os.environ["XLA_FLAGS"] = flags
         self.nursery = Nursery(self.pair.where, self.kind, _hidden(self.target))
         self._dumpable = _set_dumpable(0)
         try:

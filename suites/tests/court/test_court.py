@@ -308,12 +308,17 @@ def test_the_reference_of_a_jax_task_runs_on_the_cpu_though_jax_takes_another_de
     assert seen == [first]
 
 
-def test_a_court_of_pytorch_leaves_the_flags_of_xla_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("flags", [None, "--xla_mine=1"])
+def test_a_court_of_pytorch_leaves_the_flags_of_xla_as_they_are(
+    flags: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setenv("XLA_FLAGS", "--xla_mine=1")
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    if flags is not None:
+        monkeypatch.setenv("XLA_FLAGS", flags)
     monkeypatch.delitem(sys.modules, "jax", raising=False)
     with opened("torch"):
-        assert os.environ["XLA_FLAGS"] == "--xla_mine=1"
+        assert os.environ.get("XLA_FLAGS") == flags
 
 
 def test_a_text_is_never_taken_for_a_path(tmp_path: Path, torch_court: Court) -> None:
