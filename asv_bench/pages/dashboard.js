@@ -56,9 +56,8 @@ function described(data, change, several = false) {
   const [, date, subject] = data.commits[change.at];
   const step = several ? ` ${shown(change.old)} → ${shown(change.new)}` : "";
   const line = element("li", {}, commitName(data, change.at), ` ${date}${step} ${subject}`);
-  if (change.at - change.from > 1) {
-    line.append(` (${change.at - change.from - 1} commits before it were not measured)`);
-  }
+  const lacking = change.at - change.from - 1;
+  if (lacking) line.append(` (${lacking} ${lacking === 1 ? "commit before it was" : "commits before it were"} not measured)`);
   if (change.state === "acknowledged") {
     line.append(element("div", {}, "allowed: ", change.reason, " (", element("code", {}, change.by.slice(0, 8)), ")"));
   }
@@ -72,7 +71,7 @@ function what(data, series) {
 
 function measure(data, series) {
   const [label] = data.quantities[series.q];
-  return element("td", { data: "quantity" }, series.p ? `${label} · ${series.p}` : label);
+  return element("td", { data: "quantity" }, series.p ? element("span", {}, `${label} · `, element("span", { className: "whole" }, series.p)) : label);
 }
 
 function spark(data, series) {
@@ -96,8 +95,11 @@ function spark(data, series) {
   return element("td", { data: "history" }, link);
 }
 
+const NUMBERS = new Set(["before", "after", "base", "head", "change"]); // the names of columns of numbers
+
 function table(heads, rows) {
-  const head = element("thead", {}, element("tr", {}, ...heads.map((name) => element("th", { scope: "col" }, name))));
+  const cells = heads.map((name) => element("th", { scope: "col", className: NUMBERS.has(name) ? "value" : "" }, name));
+  const head = element("thead", {}, element("tr", {}, ...cells));
   return element("table", { className: "figures" }, head, element("tbody", {}, ...rows));
 }
 

@@ -18,7 +18,7 @@ from gradgate.references.bilevel.in_torch.remat import remat as rematerialised
 from gradgate.references.bilevel.in_torch.replay import replayed
 from gradgate.references.bilevel.in_torch.static import halved
 from gradgate.references.bilevel.inner.loop import Functions
-from gradgate.references.bilevel.inner.pairs import Frame
+from gradgate.references.bilevel.inner.pairs import Adam, Chain, Clip, Frame, HeavyBall
 from gradgate.references.contract import NotComposable, Tree
 
 
@@ -183,7 +183,8 @@ def _unflatten(structure: Any, leaves: Sequence[Any]) -> Tree:
 
 def _update(pair: Any, grads: Tree, state: Tree, params: Tree) -> tuple[Tree, Tree]:
     """A step. An optimiser whose update takes ``inplace``, as torchopt's do, is called with False."""
-    more = {"inplace": False} if "inplace" in inspect.signature(pair.update).parameters else {}
+    own = isinstance(pair, Adam | Chain | Clip | HeavyBall)
+    more = {"inplace": False} if not own and "inplace" in inspect.signature(pair.update).parameters else {}
     found: tuple[Tree, Tree] = pair.update(grads, state, params=params, **more)
     return found
 

@@ -29,6 +29,9 @@ def remat(layer: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     """
 
     def rematerialised(*inputs: Any) -> torch.Tensor:
+        if all(isinstance(leaf, torch.Tensor) for leaf in inputs):
+            answer: torch.Tensor = _Remat.apply(layer, *inputs)
+            return answer
         flat, structure = _pytree.tree_flatten(inputs)
 
         def run(*leaves: torch.Tensor) -> torch.Tensor:  # keeps no input: its graph would stay in memory
@@ -69,7 +72,8 @@ def living(ctx: Any) -> tuple[torch.Tensor, ...]:
     A VJP may be called after the level that recorded it has been left. What was saved there is then a dead wrapper. An
     operation unwraps it, but a further transform does not; so one operation is applied here, which copies nothing.
     """
-    return tuple(leaf.view_as(leaf) for leaf in ctx.saved_tensors)
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    return tuple(leaf.view_as(leaf) if wrapped(leaf) else leaf for leaf in ctx.saved_tensors)
 
 
 _Remat.forward.__signature__ = inspect.signature(_Remat.forward)  # type: ignore[attr-defined] # else read in each call

@@ -6,6 +6,7 @@ The user's functions get the user's trees. υ stays the optimiser's tree; its co
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -95,6 +96,11 @@ class Functions:
             raise UsageError(
                 f"{name} is called as {name}({', '.join(given)}), which {name}{signature} does not accept: {error}"
             ) from None
+
+    @functools.cached_property
+    def wrapping(self) -> frozenset[str]:
+        """Those of the two losses that take ``block``."""
+        return frozenset(name for name in ("inner_loss", "outer_loss") if takes_block(getattr(self, name)))
 
     @property
     def chosen(self) -> tuple[str, ...]:
@@ -213,12 +219,13 @@ class Loop:
     def inner_loss(self, theta: list[Any], eta: list[Any], x: list[Any], **block: Any) -> Any:
         """L(θ, η, x)."""
         given = self._tree("theta", theta), self._known(eta), self._tree("xs", x[: len(self.flat["xs"])])
-        return _scalar(self.asked.inner_loss(*given, **_taken(self.asked.inner_loss, block)), "inner_loss", self.asked)
+        more = block if "inner_loss" in self.asked.wrapping else {}
+        return _scalar(self.asked.inner_loss(*given, **more), "inner_loss", self.asked)
 
     def outer(self, theta: list[Any], eta: list[Any], **block: Any) -> Any:
         """V(θ_T, η, y); with `has_aux`, a pair of it and the outer loss's second result."""
-        loss, given = self.asked.outer_loss, (self._tree("theta", theta), self._known(eta), self.y)
-        found = loss(*given, **_taken(loss, block))
+        more = block if "outer_loss" in self.asked.wrapping else {}
+        found = self.asked.outer_loss(self._tree("theta", theta), self._known(eta), self.y, **more)
         if self.has_aux and not (isinstance(found, tuple) and len(found) == 2):
             raise UsageError(
                 f"with has_aux=True, outer_loss returns a pair (scalar, aux), not a {type(found).__name__}"
@@ -372,10 +379,6 @@ def _of_a_module(leaves: Sequence[Any]) -> str:
     if any(callable(leaf) for leaf in leaves):
         return ". Of a module of equinox pass the first part of eqx.partition(module, eqx.is_inexact_array)"
     return ""
-
-
-def _taken(function: Any, block: dict[str, Any]) -> dict[str, Any]:
-    return block if block and takes_block(function) else {}
 
 
 def _scalar(value: Any, name: str, told: Functions) -> Any:

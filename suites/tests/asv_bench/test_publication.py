@@ -411,6 +411,12 @@ CHOOSE = """(() => {{ for (const [name, value] of Object.entries({chosen})) {{
           [...document.querySelectorAll("#rows tbody tr")].map((row) => row.innerText.replace(/\\s+/g, " ").trim()),
           location.search];
 }})()"""
+LAYOUT = """(() => {
+  const table = document.querySelector("#rows table"), cells = table.querySelector("tbody tr").cells;
+  const align = (cell) => getComputedStyle(cell).textAlign, fields = document.getElementById("choice").elements;
+  return [[...table.tHead.rows[0].cells].map((head, place) => [align(head), align(cells[place])]),
+          fields.base.offsetWidth > 1.5 * fields.class.offsetWidth];
+})()"""
 OPEN = """[...document.querySelectorAll("#open tbody tr")].map((row) => row.innerText.replace(/\\s+/g, " ").trim())"""
 
 
@@ -430,7 +436,7 @@ def test_any_two_commits_are_compared_and_filtered_and_a_rise_is_acknowledged(si
               document.getElementById("edit").href];
     })()"""
     scripts = [
-        OPEN, CHOOSE.format(chosen=json.dumps({"base": first, "head": newest})),
+        OPEN, CHOOSE.format(chosen=json.dumps({"base": first, "head": newest})), LAYOUT,
         CHOOSE.format(chosen=json.dumps({"profile": "cpu", "class": "f"})),
         CHOOSE.format(chosen=json.dumps({"framework": "torch", "method": "tw", "quantity": "temp_bytes"})),
         CHOOSE.format(chosen=json.dumps(turned)),
@@ -440,7 +446,7 @@ def test_any_two_commits_are_compared_and_filtered_and_a_rise_is_acknowledged(si
         CHOOSE.format(chosen=json.dumps({"base": first, "head": site.commits[4][:8], "profile": "nvidia-h100"})),
         "document.getElementById('badge').textContent", "document.documentElement.scrollWidth",
     ]  # fmt: skip
-    opened, whole, of_cpu, one, back, equal, dialog, hidden, again, lacking, badge, wide, complaints = (
+    opened, whole, layout, of_cpu, one, back, equal, dialog, hidden, again, lacking, badge, wide, complaints = (
         in_browser.on_page(site.root / "site", "bytes.html", scripts, width, SHOTS / "dashboard")
     )
     assert complaints == []
@@ -453,6 +459,10 @@ def test_any_two_commits_are_compared_and_filtered_and_a_rise_is_acknowledged(si
     assert site.commits[ALLOWED][:8] in whole[1][0]
     [falling, *_] = [row for row in whole[1] if row.startswith("two")]
     assert "50,000 → 60,000" in falling, "each step of several has its figures"
+    assert sum("(1 commit before it was not measured)" in row for row in whole[1]) == 1
+    assert layout[1], "a commit has room for its date and subject"
+    if width == 1200:  # on a narrow screen each cell has its own name
+        assert all(head == cell for head, cell in layout[0]), "the name of a column stands above its numbers"
     assert of_cpu[0].startswith("1 worse, 1 better, 2 equal.")
     assert of_cpu[2] == f"?base={first}&head={newest}&class=f&profile=cpu"
     assert len(one[1]) == 1
