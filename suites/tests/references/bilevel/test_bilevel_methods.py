@@ -139,6 +139,23 @@ def test_rematerialised_layers_can_be_vectorised_over_and_differentiated_again_i
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("tree", [False, True])
+def test_a_rematerialised_layer_of_tensors_or_trees_keeps_its_inputs_alone(torch: Any, tree: bool) -> None:
+    from gradgate.hw_profiles import residuals
+    from gradgate.references.bilevel.in_torch.remat import remat
+
+    x, w = torch.randn(4, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
+
+    def layer(x: Any, given: Any) -> Any:
+        return torch.exp(x @ (given["w"] if tree else given)).sin()
+
+    inputs = (x, {"w": w} if tree else w)
+    kept = [residuals.of_torch(lambda run=run: run(*inputs), [x, w]) for run in (remat(layer), layer)]
+    assert kept == [0, x.nbytes], "without it, the exponentials are kept"
+    grads = [torch.autograd.grad(run(*inputs).sum(), [x, w]) for run in (remat(layer), layer)]
+    assert all(torch.equal(one, other) for one, other in zip(*grads, strict=True))
+
+
 def test_rematerialised_layers_have_tangents_in_dual_numbers_of_pytorch(
     torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,24 @@ def test_every_way_of_keeping_steps_gives_the_gradient_of_reverse_mode(framework
             check_alike(jitted(framework, meta)(*arrays(framework)), known)
 
 
+@pytest.mark.parametrize("chained", [False, True])
+def test_an_optimiser_that_works_in_place_unless_told_is_told(chained: bool) -> None:
+    pytest.importorskip("torch", reason="optimisers of torchopt are PyTorch's")
+    inner, outer = losses("torch")
+    pair = of("torch").sgd(0.3, 0.5)
+
+    class InPlace:
+        init = staticmethod(pair.init)
+
+        def update(self, grads: Any, state: Any, params: Any = None, inplace: bool = True) -> Any:
+            assert not inplace
+            return pair.update(grads, state, params=params)
+
+    made = [of("torch").chain(each) if chained else each for each in (InPlace(), pair)]
+    found = [of("torch").meta_gradient(inner, each, outer, argnums=(0, 1))(*arrays("torch")) for each in made]
+    check_alike(*found, digits=0.0)
+
+
 def test_steps_of_momentum_are_taken_back_exactly(framework: str) -> None:
     with precision(framework, "float64"):
         inner, outer = losses(framework)
