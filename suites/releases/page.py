@@ -92,8 +92,8 @@ def _verdicts(steps: Sequence[Step], changes: Sequence[Change]) -> str:
         up = sum(c.rise for c in moved)
         both = len(old.figures.keys() & step.figures.keys())
         rows.append(
-            f"| {step.release.name}, after {old.release.version} | {step.profile} | {up} | {len(moved) - up} | "
-            f"{both - len(moved)} | {len(mine) - len(moved)} |"
+            f"| {_whole(step.release.name)}, after {_whole(old.release.version)} | {_whole(step.profile)} | {up} | "
+            f"{len(moved) - up} | {both - len(moved)} | {len(mine) - len(moved)} |"
         )
     return "\n".join(["## In short\n", *rows, ""]) if len(rows) > 2 else ""
 
@@ -134,12 +134,19 @@ def _falls(changes: Sequence[Change]) -> str:
 
 
 def _row(change: Change) -> str:
-    method = change.name.partition("~")[0]
+    method = change.name.partition("~")[0].removesuffix(f":{change.release.framework}")
+    where, _, own = method.partition(":")
+    method = where if where.endswith(f"/{own}") else method  # a pair of a library bears its name twice
     percent = f"{100 * (change.ratio - 1):+.1f}%" if change.old else "from nothing"
     return (
-        f"| {change.release.name} | {change.profile} | `{method}` | {feed.WORDS[change.quantity]} | {change.old:,} | "
-        f"{change.new:,} | {percent} |"
+        f"| {_whole(change.release.name)} | {_whole(change.profile)} | `{method}` | "
+        f"{feed.WORDS[change.quantity]} | {change.old:,} | {change.new:,} | {percent} |"
     )
+
+
+def _whole(words: str) -> str:
+    """Words that do not wrap at their hyphens."""
+    return f'<span class="whole">{words}</span>'
 
 
 def _plots(steps: Sequence[Step]) -> str:
