@@ -134,14 +134,21 @@ def _falls(changes: Sequence[Change]) -> str:
 
 
 def _row(change: Change) -> str:
-    method = change.name.partition("~")[0].removesuffix(f":{change.release.framework}")
-    where, _, own = method.partition(":")
-    method = where if where.endswith(f"/{own}") else method  # a pair of a library bears its name twice
     percent = f"{100 * (change.ratio - 1):+.1f}%" if change.old else "from nothing"
     return (
-        f"| {_whole(change.release.name)} | {_whole(change.profile)} | `{method}` | "
+        f"| {_whole(change.release.name)} | {_whole(change.profile)} | {_method(change.name)} | "
         f"{feed.WORDS[change.quantity]} | {change.old:,} | {change.new:,} | {percent} |"
     )
+
+
+def _method(name: str) -> str:
+    """Which method a cell is about, without what the release says: the framework.
+
+    >>> _method("chain:sqrt_n:jax~8f3"), _method("optax/adam:adam:jax~8f3")
+    ('`chain:sqrt_n`', '`optax/adam`')
+    """
+    owner, method, _ = name.partition("~")[0].split(":")
+    return f"`{owner}`" if owner.endswith(f"/{method}") else f"`{owner}:{method}`"
 
 
 def _whole(words: str) -> str:
@@ -192,7 +199,7 @@ def _gone(steps: Sequence[Step]) -> str:
     for step, name, reason in missing:
         said = " ".join(reason.split()).replace("|", "\\|")[:240]
         profiles, names = alike.setdefault((step.release.name, said), ({}, {}))
-        profiles[step.profile] = names[f"`{name.partition('~')[0]}`"] = None
+        profiles[step.profile] = names[_method(name)] = None
     for (release, said), (profiles, names) in alike.items():
         more = f" and {len(names) - NAMED} more, which the JSON lists" if len(names) > NAMED else ""
         told.append(f"| {release} | {', '.join(profiles)} | {said} | {', '.join(list(names)[:NAMED])}{more} |")

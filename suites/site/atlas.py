@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ REASON = 40
 """Words of a reason that an overview shows."""
 INLINE = 8
 """A statement shows up to this many figures; if it has more, it links to the page of figures."""
+HYPHENS = re.compile(r"(?<!\w)([-+]{2,}>?(?!\w)|--\w[\w-]*)")
+"""A setting such as ``--+``, an arrow, or an option of a command."""
 HEADLINES = 4
 """A headline shows up to this many figures and claims."""
 
@@ -467,10 +470,16 @@ def coded(words: str) -> str:
 
 
 def escaped(words: str) -> str:
-    """Text with all signs of Markdown escaped."""
+    r"""Text with all signs of Markdown escaped. Hyphens in a row are code: Sphinx would make a dash of them.
+
+    >>> escaped("HBM_GPU, --+")
+    'HBM\\_GPU, `--+`'
+    """
+    parts = HYPHENS.split(words)
     for sign in "\\`*_[]<>|$#{}~":
-        words = words.replace(sign, f"\\{sign}")
-    return words
+        parts[::2] = [part.replace(sign, f"\\{sign}") for part in parts[::2]]
+    parts[1::2] = [f"`{part}`" for part in parts[1::2]]
+    return "".join(parts)
 
 
 def text(words: str) -> str:

@@ -167,8 +167,8 @@ def family(name: str) -> dict[str, str]:
 
 def _method(family_name: str, name: str, rows: Sequence[Method]) -> str:
     told = [
-        f"# {_cell(name)}\n\nA method of the class [{family_name}]({family_name}.md). Frameworks: "
-        f"{', '.join(row.framework for row in rows)}.\n"
+        f"# {_cell(name)} ({_cell(family_name)})\n\nA method of the class [{family_name}]({family_name}.md). "
+        f"Frameworks: {', '.join(row.framework for row in rows)}.\n"
     ]
     if options := {option.name: option.legal for row in rows for option in row.options}:
         told.append("| option | legal values |\n|---|---|")
