@@ -1,5 +1,6 @@
 "use strict";
 // What Sphinx leaves to the mouse: a table that scrolls sideways can be reached and named, and captions have a level.
+// Options of commands do not wrap at their hyphens.
 (() => {
   const reach = () => {
     for (const box of document.querySelectorAll(".table-wrapper")) {
@@ -14,6 +15,9 @@
   };
   addEventListener("DOMContentLoaded", () => {
     for (const caption of document.querySelectorAll("p.caption[role='heading']")) caption.setAttribute("aria-level", "2");
+    for (const block of document.querySelectorAll(".highlight pre")) {
+      block.innerHTML = block.innerHTML.replace(/(^|[\s>])(--[a-z][\w-]*)/g, '$1<span class="whole">$2</span>');
+    }
     reach();
   });
   addEventListener("resize", reach);

@@ -35,6 +35,31 @@ def test_a_good_page_has_no_complaints_and_a_bad_one_names_each(pages: Path) -> 
     assert (pages / "shots" / "good_html.png").stat().st_size > 500
 
 
+def test_an_option_of_a_command_does_not_wrap_at_its_hyphens(tmp_path: Path) -> None:
+    pytest.importorskip("tornado")
+    if browser.chromium() is None:
+        pytest.skip("chromium is not installed")
+    (tmp_path / "site.js").write_text((Path(browser.__file__).parent / "site.js").read_text())
+    (tmp_path / "site.css").write_text((Path(browser.__file__).parent / "site.css").read_text())
+    words = "gradgate verify kernels.py<span> </span>--claim-of-many-words"
+    for name, script in (("with", '<script src="site.js"></script>'), ("without", "")):
+        (tmp_path / f"{name}.html").write_text(
+            f'{HEAD}<link rel="stylesheet" href="site.css">{script}'
+            f'<article><div class="highlight" style="width: 17.5em; font-size: 16px"><pre>{words}</pre></div></article>'
+        )
+    lines = """(() => {
+      const pre = document.querySelector("pre"), range = document.createRange();
+      const text = document.createTreeWalker(pre, NodeFilter.SHOW_TEXT);
+      let last = null;
+      while (text.nextNode()) last = text.currentNode;
+      range.selectNodeContents(last);
+      return [pre.textContent, new Set([...range.getClientRects()].map((box) => box.top)).size];
+    })()"""
+    plain = words.replace("<span>", "").replace("</span>", "")
+    assert browser.on_page(tmp_path, "with.html", [lines]) == [[plain, 1], []]
+    assert browser.on_page(tmp_path, "without.html", [lines])[0][1] == 2, "else it wraps"
+
+
 def test_without_a_browser_it_says_what_to_do(pages: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browser, "chromium", lambda: None)
     with pytest.raises(UsageError, match="install chromium, or name its program in the variable CHROMIUM"):
