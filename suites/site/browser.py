@@ -208,6 +208,7 @@ async def _unreadable(tab: Tab) -> list[str]:
     await tab.call("Emulation.setFocusEmulationEnabled", enabled=True)  # the tab has no window that could be in front
     for scheme in SCHEMES:
         await tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        await asyncio.sleep(0.3)  # a script may draw its plots again
         told += [f"{scheme}: {sentence}" for sentence in await tab.value(READABLE.read_text(encoding="utf-8"))]
     return told
 
