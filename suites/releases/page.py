@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -197,7 +198,7 @@ def _gone(steps: Sequence[Step]) -> str:
     told = ["## Not measured\n", "| release | profile | why | methods |", "|---|---|---|---|"]
     alike: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
     for step, name, reason in missing:
-        said = " ".join(reason.split()).replace("|", "\\|")[:240]
+        said = textwrap.shorten(reason, 240, placeholder=" …").replace("|", "\\|")
         profiles, names = alike.setdefault((step.release.name, said), ({}, {}))
         profiles[step.profile] = names[_method(name)] = None
     for (release, said), (profiles, names) in alike.items():
