@@ -119,8 +119,10 @@ def all_to_backend(backend: str, tree: Tree, dtype: str) -> Tree:
         return tree_map(lambda leaf: to_backend(backend, leaf, None if leaf.dtype.kind in "iub" else dtype), tree)
     import jax
 
-    wanted = namespace(backend).dtype(dtype)
-    return jax.device_put(tree_map(lambda leaf: leaf if leaf.dtype.kind in "iub" else leaf.astype(wanted), tree))
+    wanted, flat = namespace(backend).dtype(dtype), list[Any]()
+    tree_map(lambda leaf: flat.append(leaf if leaf.dtype.kind in "iub" else leaf.astype(wanted)), tree)
+    found = iter(jax.device_put(flat))
+    return tree_map(lambda _: next(found), tree)  # JAX's own trees would put the keys of dicts in another order
 
 
 def to_numpy(array: Any) -> Any:
