@@ -70,9 +70,11 @@ class Spec:
         seed: seeds every random number of the Problem.
         upstream: the factor c of the loss c·L, by which a method's handling of the upstream cotangent is checked.
         listed: whether every size is a choice of its own, as in a pair's dims; otherwise only 1, few and many differ.
+        foreign: whether the loss is a user's own code, which may call kernels.
     """
 
     listed: ClassVar[bool] = False
+    foreign: ClassVar[bool] = False
 
     dtype: str = "float64"
     seed: int = value_field(0)

@@ -81,6 +81,7 @@ class Own:
 class OwnSpec(Spec):
     """The Spec of a user's model. Each model has a subclass, which adds the model's sizes."""
 
+    foreign: ClassVar[bool] = True
     model: ClassVar[Any] = None
     served: ClassVar[Any] = None
     framework: ClassVar[str] = ""

@@ -34,6 +34,7 @@ class PairSpec(Spec):
 
     pair: ClassVar[Any] = None
     listed: ClassVar[bool] = True
+    foreign: ClassVar[bool] = True
     dtypes: ClassVar[tuple[str, ...]] = (*Spec.dtypes, "float16")
 
     def validate(self) -> None:

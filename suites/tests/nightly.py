@@ -26,7 +26,7 @@ import pytest
 from gradgate.suites.console.files import write_atomically
 
 TABLE = Path(__file__).with_name("nightly.toml")
-SHARE = 12.0
+SHARE = 4.0
 """Processor seconds that a push spends on one test function of the table."""
 EVERY_TIME = ("readme", "test_layouts.py", "test_ways.py")
 """Parts of names of test functions that a push runs whatever they cost: most tests of the last two skip themselves."""

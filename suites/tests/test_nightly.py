@@ -58,8 +58,8 @@ def test_as_many_tests_stay_as_fit_into_the_share() -> None:
 def test_a_new_test_moves_no_other() -> None:
     seconds = {"a/test_a.py::test_dear": 3.0}
     few, more = (set(items("test_dear", number)) for number in (20, 21))
-    stayed = few - nightly.left_to_the_night(sorted(few), seconds)
-    still = more - nightly.left_to_the_night(sorted(more), seconds)
+    stayed = few - nightly.left_to_the_night(sorted(few), seconds, share=12.0)
+    still = more - nightly.left_to_the_night(sorted(more), seconds, share=12.0)
     assert len(stayed & still) >= 3
 
 

@@ -173,6 +173,7 @@ def test_an_exploit_is_not_upheld_in_jax(exploit: Exploit, jax_court: Court) -> 
 def test_there_are_enough_exploits_and_each_has_its_mechanism_in_words() -> None:
     assert len({one.name for one in EXPLOITS}) == len(EXPLOITS) >= 40
     assert all(len(one.mechanism.split()) >= 3 for one in EXPLOITS)
+    assert sum(bool(one.source) for one in EXPLOITS) >= 40
 
 
 def test_a_candidate_without_the_exploit_would_be_upheld() -> None:

@@ -190,6 +190,22 @@ def noising(factor: float) -> Callable[..., Any]:
     return lambda x, w, key: function(x, w, key)
 
 
+@jax.custom_batching.custom_vmap
+def shifted(g: Any, x: Any) -> Any:
+    """g, by way of a large number, in which it loses digits; under vmap it loses none."""
+    return (g + 1024 * x) - 1024 * x
+
+
+@shifted.def_vmap
+def _shifted_lanes(size: int, batched: Any, g: Any, x: Any) -> Any:
+    return (g if batched[0] else jnp.broadcast_to(g, (size, *g.shape))), True
+
+
+def product(x: Any, w: Any) -> Any:
+    """A product."""
+    return x * w
+
+
 CASES = {
     "float32 inside": (
         both(lambda factor: handwritten(scaled, scaled_back, factor), scaled, dtypes=("float32",)),
@@ -262,5 +278,14 @@ CASES = {
     "noise drawn in the dtype of the input": (
         both(noising, noisy, inputs={**INPUTS, "key": key()}, dtypes=("float64", "float32", "bfloat16")),
         ("outputs", "gradient_exact", "gradient_float64", "gradient_float32", "gradient_bfloat16"),
+    ),
+    "loses digits in single calls alone": (
+        both(
+            lambda factor: handwritten(
+                product, lambda g, x, w: ((g * w + 1024 * x) - 1024 * x, (g * x).sum(0)), factor
+            ),
+            handwritten(product, lambda g, x, w: (shifted(g * w, x), (g * x).sum(0))),
+        ),
+        ("gradient_float32", "gradient_exact"),
     ),
 }

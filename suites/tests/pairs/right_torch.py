@@ -182,6 +182,21 @@ def noising(factor: float) -> Callable[..., Any]:
     return function
 
 
+def centred(x: Any, w: Any) -> Any:
+    """A layer norm, whose kernel subtracts large numbers in its backward pass, and under vmap does not."""
+    return torch.nn.functional.layer_norm(x, x.shape[-1:], w) + x
+
+
+def centring(factor: float) -> Callable[..., Any]:
+    """As `centred`; the gradients are times a factor."""
+
+    def function(x: Any, w: Any) -> Any:
+        found = centred(x, w)
+        return found + (factor - 1) * (found - found.detach())
+
+    return function
+
+
 CASES = {
     "float32 inside": (
         both(lambda factor: handwritten(scaled, scaled_back, factor), scaled, dtypes=("float32",)),
@@ -264,5 +279,9 @@ CASES = {
     "noise drawn in the dtype of the input": (
         both(noising, noisy, dtypes=("float32", "bfloat16"), random=True),
         ("outputs", "gradient_exact", "gradient_float32", "gradient_bfloat16"),
+    ),
+    "loses digits in single calls alone": (
+        both(centring, centred, dims={"T": (3, 1, 8), "H": (1, 4)}),
+        ("gradient_float32", "gradient_exact"),
     ),
 }
