@@ -274,14 +274,15 @@ def draw(
             left[shape] -= len(search.judged) - before
 
     if missing > 0:
-        frozen = tuple(tuple(shape.items()) for shape in shapes)
-        asked = registry.spec_class(family.name), tuple(family.values.items()), frozen, DRAWS * missing, seed
+        cls: Any = registry.spec_class(family.name)
+        values = tuple(family.values.items())
+        frozen, examples = tuple(tuple(shape.items()) for shape in shapes), DRAWS * missing
         try:
-            for spec in _drawn(*asked):
+            for spec in _drawn(cls, values, frozen, examples, seed):
                 until_enough(spec)
         except Exception:  # from here on, Hypothesis draws other Specs: it draws anew, and finds all up to here judged
             search.failure = None
-            _falsify(_strategy(*asked[:3]), until_enough, *asked[3:])
+            _falsify(_strategy(cls, values, frozen), until_enough, examples, seed)
 
 
 @functools.lru_cache(maxsize=32)
