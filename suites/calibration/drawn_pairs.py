@@ -8,6 +8,7 @@ takes, and counts false alarms.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,8 @@ AMONG_A_ROW = {"pooled", "spread"}
 """Kinds that compare the numbers of a row with one another. These tie wherever an inner function is flat: at −½, the
 largest soft-thresholded number has the one-sided derivatives 0 and 0, and plain rules give half of a share. So they are
 plain as references alone."""
+TIED = (-3.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0)
+"""At these numbers kinds have ties, and at their ties they have such values."""
 SIZES = (1, 2, 3, 4)
 Function = Callable[..., Any]
 
@@ -56,10 +59,8 @@ def draw(framework: str, seed: int, error: float = 0.0) -> tuple[str, Pair]:
 
         return function
 
-    # A plain function of a plain one may give no element of the generalised gradient at a tie within a tie: −½ for
-    # |max(x, 0)| at 0. With a shift, both ties never meet.
-    refused = {outer, inner} & NOT_AT_ZERO or outer in AMONG_A_ROW
-    turned = bool(rng.integers(2)) and shift != 0 and not refused
+    refused = {outer, inner} & NOT_AT_ZERO or outer in AMONG_A_ROW or _ties_may_meet(factor, shift)
+    turned = bool(rng.integers(2)) and not refused
     function, reference = (composed(parts) for parts in ((plain, by_hand) if turned else (by_hand, plain)))
     if error:
         function = _wrong(framework, xp, function, error)
@@ -74,6 +75,15 @@ def draw(framework: str, seed: int, error: float = 0.0) -> tuple[str, Pair]:
     )
     words = f"{outer} of {factor:g}·{inner} {shift:+g}, {'the reference' if turned else 'the function'} by hand"
     return f"{words}, {sizes}", made
+
+
+def _ties_may_meet(factor: float, shift: float) -> bool:
+    """Whether an outer function may have a tie where the inner one has one.
+
+    There a plain function of a plain one may give no element of the generalised gradient: −½ for |max(x, 0)| at 0, and
+    ½ for min(1 + |x|, 1), which is constant.
+    """
+    return any(math.isclose(factor * value + shift, tie, abs_tol=1e-9) for value in TIED for tie in TIED)
 
 
 def _by_hand(framework: str, kind: choices.Kind) -> Function:

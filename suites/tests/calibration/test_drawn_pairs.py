@@ -30,6 +30,14 @@ def test_no_right_pair_has_plain_rules_at_a_tie_within_a_row_over_a_flat_functio
     assert right.verdict == "upheld", (outer, right.reason)
 
 
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_no_right_pair_has_plain_rules_at_a_tie_within_a_tie(framework: str) -> None:
+    """Seed 26995 draws the shift 1: min(1.32·|x| + 1, 1) is constant, and plain rules give it the slope 0.75 at 0."""
+    pytest.importorskip(framework)
+    assert drawn_pairs.draw(framework, 26995)[0].startswith("weighed of 1.32·absolute +1, the function by hand")
+    assert drawn_pairs.judged(framework, 26995).verdict == "upheld"
+
+
 def test_there_are_twenty_unlike_kinds_and_a_seed_names_its_pair() -> None:
     pytest.importorskip("torch")
     assert len(choices.KINDS) >= 20
