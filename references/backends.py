@@ -113,6 +113,18 @@ def to_backend(backend: str, array: Any, dtype: str | None = None) -> Any:
     return jax.device_put(np.asarray(array, dtype=None if dtype is None else xp.dtype(dtype)))
 
 
+def all_to_backend(backend: str, tree: Tree, dtype: str) -> Tree:
+    """`to_backend` of every leaf; integers stay as they are. JAX takes a third of the time that single arrays take."""
+    if backend != "jax":
+        return tree_map(lambda leaf: to_backend(backend, leaf, None if leaf.dtype.kind in "iub" else dtype), tree)
+    import jax
+
+    wanted, flat = namespace(backend).dtype(dtype), list[Any]()
+    tree_map(lambda leaf: flat.append(leaf if leaf.dtype.kind in "iub" else leaf.astype(wanted)), tree)
+    found = iter(jax.device_put(flat))
+    return tree_map(lambda _: next(found), tree)  # JAX's own trees would put the keys of dicts in another order
+
+
 def to_numpy(array: Any) -> Any:
     """Any backend's array as a NumPy float64 (floating) or integer array, for judging on the host."""
     import numpy as np

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from gradgate.references.backends import namespace, precision, to_backend, tree_map
+from gradgate.references.backends import all_to_backend, namespace, precision, tree_map
 from gradgate.references.contract import Backend, Problem, Spec, Tree
 
 
@@ -54,15 +54,15 @@ def draw(layout: Tree, spec: Spec, backend: Backend) -> Tree:
 
     def one(leaf: Any) -> Any:
         if isinstance(leaf, Integers):
-            return to_backend(backend, rng.integers(0, leaf.below, leaf.shape).astype(np.int32))
+            return rng.integers(0, leaf.below, leaf.shape).astype(np.int32)
         if isinstance(leaf, Constant):
             number = np.asarray(leaf.value)
         else:
             number = rng.standard_normal(leaf.shape) * leaf.scale + leaf.shift
-        return to_backend(backend, rounded(number, spec.dtype), spec.dtype)
+        return rounded(number, spec.dtype)
 
     with precision(backend, spec.dtype):
-        return tree_map(one, layout)
+        return all_to_backend(backend, tree_map(one, layout), spec.dtype)
 
 
 def shapes(spec: Spec) -> Problem:

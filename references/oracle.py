@@ -131,7 +131,8 @@ def in_widest(spec: Spec, backend: str, dtype: str) -> Problem:
     if dtype not in NARROW:
         return _built(wide, backend)
     narrow = dataclasses.replace(spec, dtype=dtype).build(backend)  # type: ignore[arg-type]
-    params, data = cast(narrow, [narrow.params, narrow.data], wide.dtype)
+    where = "numpy" if backend == "jax" else backend  # as in `_built`
+    params, data = cast(narrow._replace(backend=where), [narrow.params, narrow.data], wide.dtype)
     return narrow._replace(spec=wide, params=params, data=data)
 
 

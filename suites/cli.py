@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import importlib
 import os
+import shutil
 import sys
 import tempfile
 import traceback
@@ -23,7 +24,11 @@ from gradgate.suites.console.plain import one_line
 
 CHECKOUT = ("bugs", "calibration", "gallery", "guide", "releases", "selftest", "site", "tests")
 """Rooms of ``suites`` that the wheel leaves out, as ``setup.py`` says."""
-STATUS = "exit status: 0 as claimed, 1 refuted or regressed, 2 could not be measured, 3 wrong usage or configuration"
+STATUS = """exit status:
+  0  as claimed
+  1  refuted or regressed
+  2  could not be measured
+  3  wrong usage or configuration"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -163,7 +168,16 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _epilog(name: str) -> str:
-    return "\n".join(["examples:", *(f"  {line}" for line in COMMANDS[name].examples), "", STATUS])
+    """The examples of a command, and what its exit status says, no wider than the terminal.
+
+    What an example does stands beside it, or below it where the lines would be too long.
+    """
+    examples = COMMANDS[name].examples
+    longest = max(len(command) for command, _ in examples)
+    beside = [f"  {command.ljust(longest)}  {what}" for command, what in examples]
+    if max(map(len, beside)) <= shutil.get_terminal_size().columns - 2:  # as wide as argparse's own lines
+        return "\n".join(["examples:", *beside, "", STATUS])
+    return "\n".join(["examples:", *(f"  {command}\n      {what}" for command, what in examples), "", STATUS])
 
 
 if __name__ == "__main__":

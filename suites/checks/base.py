@@ -98,6 +98,14 @@ class Case:
         """The widest dtype that the method supports."""
         return str(self.settings.get("widest", "float64"))
 
+    @property
+    def judged(self) -> dict[str, Any]:
+        """The fields of the Spec of the problem that was judged: in the dtype that the claim is about, else the widest.
+
+        The problems of all claims are drawn in float64, so that they are the same ones.
+        """
+        return dataclasses.asdict(self.spec) | {"dtype": self.settings.get("dtype", self.widest)}
+
     def problem(self, dtype: str = "", **fields: Any) -> Problem:
         """The case's Problem in a dtype (default: the widest), with some Spec fields replaced."""
         return build(self.subject, dataclasses.replace(self.spec, dtype=dtype or self.widest, **fields))

@@ -37,12 +37,16 @@ BATCH = 24
 """Mutants that are handed out together where a time is given: most of them break methods of one class."""
 PLAIN = ("killed", "sound", "equivalent")
 """The expected outcomes of mutants and unbroken methods. Any other outcome is printed at once, on a separate line."""
-DESCRIPTION = """Put the suite on trial: every mutant, a reference method with one bug in it, has to be refuted.
+DESCRIPTION = """\
+Put the suite on trial: every mutant, a reference method with one bug in it,
+has to be refuted.
 
-A mutant is judged like a plugged-in method, by the claims that are expected to refute it, over as many problems as
-gradgate verify judges. A wrong formula has to be refuted in sixty digits alone. For comparison, the same mutants and
-the unbroken methods are also tested with gradcheck, check_grads, assert_allclose and others. A mutant that no claim
-refutes is a survivor, named, and fails the run."""
+A mutant is judged like a plugged-in method, by the claims that are expected
+to refute it, over as many problems as gradgate verify judges. A wrong formula
+has to be refuted in sixty digits alone. For comparison, the same mutants and
+the unbroken methods are also tested with gradcheck, check_grads,
+assert_allclose and others. A mutant that no claim refutes is a survivor,
+named, and fails the run."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,6 +22,8 @@ OF_PASSES = {
 TEXTS = ("method", "framework", "bytes of", "options")
 NUMBERS = ("temp", "arguments", "outputs", "fits", "work", "roofline")
 """Columns that every table has; the size that was swept stands between them."""
+ALWAYS = ("method", "framework", "bytes of", "temp")
+"""Columns that a table has even if no row says anything there."""
 EVERY = "every device"
 WHOSE = {
     "torch": "PyTorch: the bytes are those of the tensors that it allocates, op by op. They were counted on a CPU, and "
@@ -45,14 +47,14 @@ def show(document: Mapping[str, Any], letter: str) -> None:
     shown = once_for_all_devices(document["cells"])
     grid = Table(box=None, pad_edge=False, header_style="bold")
     variable = next((law["variable"] for law in document["laws"]), "")
-    names = heads(shown, letter)
+    names, lines = table(shown, variable, letter)
     for name in names:
         if name in TEXTS:
             grid.add_column(name, overflow="fold", min_width=len(name) if name != "bytes of" else len(EVERY))
         else:
             grid.add_column(name, justify="right", overflow="fold", no_wrap=name != letter)
-    for row in shown:
-        grid.add_row(*cells(row, variable, names))
+    for line in lines:
+        grid.add_row(*line)
     out.print(grid)
     out.print()
     for sentence in whose(shown):
@@ -88,10 +90,18 @@ def once_for_all_devices(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str,
     return list(found.values())
 
 
-def heads(rows: Sequence[Mapping[str, Any]], letter: str) -> list[str]:
-    """The columns of a table of rows; `letter` is the size that was swept, "" if none was."""
+def table(rows: Sequence[Mapping[str, Any]], variable: str, letter: str) -> tuple[list[str], list[list[str]]]:
+    """The columns of a table of rows, and its lines; a column in which no row says anything is left out.
+
+    Args:
+        rows: what to show.
+        variable, letter: the Spec field that was swept and its letter; "" if none was.
+    """
     passes = [column for name, column in OF_PASSES.items() if any(name in row for row in rows)]
-    return [*TEXTS, *([letter] if letter else []), *NUMBERS, *passes]
+    heads = [*TEXTS, *([letter] if letter else []), *NUMBERS, *passes]
+    lines = [_cells(row, variable, passes) for row in rows]
+    told = [place for place, head in enumerate(heads) if head in ALWAYS or any(line[place] for line in lines)]
+    return [heads[place] for place in told], [[line[place] for place in told] for line in lines]
 
 
 def whose(rows: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -109,8 +119,8 @@ def reasons(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [f"{sentence} ({count} cells)" if count > 1 else sentence for sentence, count in said.items()]
 
 
-def cells(row: Mapping[str, Any], variable: str, names: Sequence[str]) -> list[str]:
-    """A row in words, one for each of the columns `names`; `variable` is the Spec field that was swept, or ""."""
+def _cells(row: Mapping[str, Any], variable: str, passes: Sequence[str]) -> list[str]:
+    """A row in words, one for each column; `variable` is the Spec field that was swept, or ""."""
 
     def size(name: str) -> str:
         return "" if row.get(name) is None else amount(row[name], name)
@@ -134,7 +144,7 @@ def cells(row: Mapping[str, Any], variable: str, names: Sequence[str]) -> list[s
         size("flops"),
         f"{seconds:.2g} s" if seconds is not None else "",
     ]
-    return [*fixed, *(size(name) for name, column in OF_PASSES.items() if column in names)]
+    return [*fixed, *(size(name) for name, column in OF_PASSES.items() if column in passes)]
 
 
 def limits(law: Mapping[str, Any], letter: str) -> str:

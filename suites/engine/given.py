@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -159,7 +158,7 @@ def verdict_of(task: Task, search: Judging, check: Check, run: Run, seconds: flo
             error,
             noise,
             leaf or "",
-            dataclasses.asdict(case.spec),
+            case.judged,
             dict(case.options),
             reason=str(failure),
             wrong_line=getattr(failure, "line", ""),
@@ -177,7 +176,7 @@ def verdict_of(task: Task, search: Judging, check: Check, run: Run, seconds: flo
             task,
             "upheld",
             count,
-            spec=dataclasses.asdict(case.spec),
+            spec=case.judged,
             options=dict(case.options),
             reason=case.remark[1],
             seconds=seconds,
@@ -213,7 +212,7 @@ def verdict_of(task: Task, search: Judging, check: Check, run: Run, seconds: flo
         worst.error,
         worst.noise,
         worst.leaf,
-        dataclasses.asdict(case.spec),
+        case.judged,
         dict(case.options),
         reason=search.remarkable.remark[1] if search.remarkable else "",
         seconds=seconds,
@@ -235,7 +234,7 @@ def _exact_verdict(task: Task, case: Case, narrowed: frozenset[str], examples: i
         found.error,
         None,
         found.leaf,
-        dataclasses.asdict(case.spec),
+        case.judged,
         dict(case.options),
         reason=f"equal to {found.digits} digits{casts}",
         seconds=seconds,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import math
 import time
@@ -273,7 +274,29 @@ def draw(
             left[shape] -= len(search.judged) - before
 
     if missing > 0:
-        _falsify(strategies.specs(family, claim.where, shapes), until_enough, DRAWS * missing, seed)
+        cls: Any = registry.spec_class(family.name)
+        values = tuple(family.values.items())
+        frozen, examples = tuple(tuple(shape.items()) for shape in shapes), DRAWS * missing
+        try:
+            for spec in _drawn(cls, values, frozen, examples, seed):
+                until_enough(spec)
+        except Exception:  # from here on, Hypothesis draws other Specs: it draws anew, and finds all up to here judged
+            search.failure = None
+            _falsify(_strategy(cls, values, frozen), until_enough, examples, seed)
+
+
+@functools.lru_cache(maxsize=32)
+def _drawn(
+    cls: type[Spec], values: tuple[Any, ...], shapes: tuple[Any, ...], examples: int, seed: int
+) -> tuple[Spec, ...]:
+    """What Hypothesis draws while nothing is refuted or rejected: the same for all claims and methods of a family."""
+    found: list[Spec] = []
+    _falsify(_strategy(cls, values, shapes), found.append, examples, seed)
+    return tuple(found)
+
+
+def _strategy(cls: type[Spec], values: tuple[Any, ...], shapes: tuple[Any, ...]) -> st.SearchStrategy[Spec]:
+    return strategies.of_shapes(cls, dict(values), [dict(shape) for shape in shapes])
 
 
 def _falsify(specs: st.SearchStrategy[Spec], put: Callable[[Spec], None], examples: int, seed: int) -> None:

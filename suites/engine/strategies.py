@@ -54,16 +54,20 @@ def specs(
     Raises:
         UsageError: no shape of the vocabulary satisfies `where`.
     """
-    cls = registry.spec_class(family.name)
-    values = {name: _value(getattr(cls(), name), low, high) for name, (low, high) in family.values.items()}
-    seeds = st.integers(0, 2**32 - 1)
     few = covering(family, where) if chosen is None else chosen
-    often = _often(few)
+    return of_shapes(registry.spec_class(family.name), family.values, few)
+
+
+def of_shapes(
+    cls: type[Spec], values: Mapping[str, tuple[float, float]], few: Sequence[Mapping[str, Any]]
+) -> st.SearchStrategy[Spec]:
+    """`specs` of a class of Specs, given the ranges of its values and the shapes."""
+    drawn = {name: _value(getattr(cls(), name), low, high) for name, (low, high) in values.items()}
     return st.builds(
         lambda shape, drawn, seed: cls(**{**shape, **drawn, "seed": seed}),
-        st.sampled_from(often),
-        st.fixed_dictionaries(values),
-        seeds,
+        st.sampled_from(_often(few)),
+        st.fixed_dictionaries(drawn),
+        st.integers(0, 2**32 - 1),
     )
 
 

@@ -354,5 +354,5 @@ def number(value: float | None) -> str:
 
 
 def compact(fields: Mapping[str, Any]) -> str:
-    """A Spec, or options, on one line: field=value."""
-    return " ".join(f"{name}={value}" for name, value in fields.items())
+    """A Spec, or options, on one line: field=value. A field that is "" says nothing, and is left out."""
+    return " ".join(f"{name}={value}" for name, value in fields.items() if value != "")

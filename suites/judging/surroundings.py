@@ -34,6 +34,12 @@ class Part:
     module: str = ""
 
 
+def _environment() -> dict[str, str]:
+    """`os.environ` as a dict; to copy it plainly would ask the recorder about each variable, in every call."""
+    data: Any = os.environ._data  # type: ignore[attr-defined]
+    return {os.environ.decodekey(key): os.environ.decodevalue(value) for key, value in data.items()}
+
+
 def _put_environment(old: dict[str, str]) -> None:
     os.environ.clear()
     os.environ.update(old)
@@ -75,7 +81,7 @@ def _put_jax(old: dict[str, Any]) -> None:
 
 PARTS = (
     Part("the working directory", os.getcwd, os.chdir),
-    Part("os.environ", lambda: dict(os.environ), _put_environment),
+    Part("os.environ", _environment, _put_environment),
     Part("a signal handler", lambda: {number: signal.getsignal(number) for number in SIGNALS}, _put_handlers),
     Part("the alarm timer", _alarm, _put_alarm),
     Part("sys.stdin, stdout or stderr", lambda: (sys.stdin, sys.stdout, sys.stderr), _put_streams),

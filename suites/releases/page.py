@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,8 @@ def _verdicts(steps: Sequence[Step], changes: Sequence[Change]) -> str:
         up = sum(c.rise for c in moved)
         both = len(old.figures.keys() & step.figures.keys())
         rows.append(
-            f"| {step.release.name}, after {old.release.version} | {step.profile} | {up} | {len(moved) - up} | "
-            f"{both - len(moved)} | {len(mine) - len(moved)} |"
+            f"| {_whole(step.release.name)}, after {_whole(old.release.version)} | {_whole(step.profile)} | {up} | "
+            f"{len(moved) - up} | {both - len(moved)} | {len(mine) - len(moved)} |"
         )
     return "\n".join(["## In short\n", *rows, ""]) if len(rows) > 2 else ""
 
@@ -134,12 +135,26 @@ def _falls(changes: Sequence[Change]) -> str:
 
 
 def _row(change: Change) -> str:
-    method = change.name.partition("~")[0]
     percent = f"{100 * (change.ratio - 1):+.1f}%" if change.old else "from nothing"
     return (
-        f"| {change.release.name} | {change.profile} | `{method}` | {feed.WORDS[change.quantity]} | {change.old:,} | "
-        f"{change.new:,} | {percent} |"
+        f"| {_whole(change.release.name)} | {_whole(change.profile)} | {_method(change.name)} | "
+        f"{feed.WORDS[change.quantity]} | {change.old:,} | {change.new:,} | {percent} |"
     )
+
+
+def _method(name: str) -> str:
+    """Which method a cell is about, without what the release says: the framework.
+
+    >>> _method("chain:sqrt_n:jax~8f3"), _method("optax/adam:adam:jax~8f3")
+    ('`chain:sqrt_n`', '`optax/adam`')
+    """
+    owner, method, _ = name.partition("~")[0].split(":")
+    return f"`{owner}`" if owner.endswith(f"/{method}") else f"`{owner}:{method}`"
+
+
+def _whole(words: str) -> str:
+    """Words that do not wrap at their hyphens."""
+    return f'<span class="whole">{words}</span>'
 
 
 def _plots(steps: Sequence[Step]) -> str:
@@ -183,9 +198,9 @@ def _gone(steps: Sequence[Step]) -> str:
     told = ["## Not measured\n", "| release | profile | why | methods |", "|---|---|---|---|"]
     alike: dict[tuple[str, str], tuple[dict[str, None], dict[str, None]]] = {}
     for step, name, reason in missing:
-        said = " ".join(reason.split()).replace("|", "\\|")[:240]
+        said = textwrap.shorten(reason, 240, placeholder=" …").replace("|", "\\|")
         profiles, names = alike.setdefault((step.release.name, said), ({}, {}))
-        profiles[step.profile] = names[f"`{name.partition('~')[0]}`"] = None
+        profiles[step.profile] = names[_method(name)] = None
     for (release, said), (profiles, names) in alike.items():
         more = f" and {len(names) - NAMED} more, which the JSON lists" if len(names) > NAMED else ""
         told.append(f"| {release} | {', '.join(profiles)} | {said} | {', '.join(list(names)[:NAMED])}{more} |")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from gradgate.suites.console.files import need_own, write_atomically
 from gradgate.suites.engine.coverage import Coverage
 from gradgate.suites.judging.explain import number
 
+OPTION = re.compile(r"(?<!\S)--[a-z][\w-]*")
+"""An option of a command."""
 SCRIPT = "plotly.min.js"
 """The file of the plotting library. It is larger than all pages together, so they load it where they have a plot."""
 SHARED = {"report.css": "style.css", "plots.js": "plots.html", "report.js": "script.html"}
@@ -64,6 +67,7 @@ def environment() -> jinja2.Environment:
     )  # fmt: skip
     filters: dict[str, Callable[..., Any]] = {
         "number": number, "breakable": _breakable, "plain": _plain, "unique": _unique, "covered": _covered,
+        "unbroken": _unbroken,
     }  # fmt: skip
     made.filters |= filters
     return made
@@ -72,6 +76,15 @@ def environment() -> jinja2.Environment:
 def _breakable(name: str) -> Markup:
     """An identifier that may wrap after an underscore."""
     return escape(name).replace("_", Markup("_<wbr>"))
+
+
+def _unbroken(command: str) -> Markup:
+    """A command whose options do not wrap at their hyphens.
+
+    >>> _unbroken("verify --claim 'a<b'")
+    Markup('verify <span class="whole">--claim</span> &#39;a&lt;b&#39;')
+    """
+    return Markup(OPTION.sub(r'<span class="whole">\g<0></span>', str(escape(command))))
 
 
 def _plain(value: Any) -> str:

@@ -39,7 +39,7 @@ def _memory(document: Row) -> str:
     letter = next((law["letter"] for law in document["laws"]), "")
     variable = next((law["variable"] for law in document["laws"]), "")
     rows = memory_table.once_for_all_devices(document["cells"])
-    heads = memory_table.heads(rows, letter)
+    heads, lines = memory_table.table(rows, variable, letter)
     limits = [
         (f"{law['method']} {law['framework']}", law["profile"], memory_table.limits(law, law["letter"]))
         for law in document["laws"]
@@ -47,7 +47,7 @@ def _memory(document: Row) -> str:
     ]
     return frame.page(
         "memory.html", {quantity: memory_plot.figure(found) for quantity, found in sections.items()},
-        document=document, rows=[memory_table.cells(row, variable, heads) for row in rows], heads=heads,
+        document=document, rows=lines, heads=heads, texts=memory_table.TEXTS,
         reasons=memory_table.reasons(rows), whose=memory_table.whose(rows), limits=limits,
         sections=[
             (quantity, QUANTITIES.get(quantity, quantity), found, _numbers(quantity, found))

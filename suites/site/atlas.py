@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,8 @@ REASON = 40
 """Words of a reason that an overview shows."""
 INLINE = 8
 """A statement shows up to this many figures; if it has more, it links to the page of figures."""
+HYPHENS = re.compile(r"(?<!\w)([-+]{2,}>?(?!\w)|--\w[\w-]*)")
+"""A setting such as ``--+``, an arrow, or an option of a command."""
 HEADLINES = 4
 """A headline shows up to this many figures and claims."""
 
@@ -105,6 +108,7 @@ def overview(ledgers: Sequence[Ledger], kept: Mapping[str, Sequence[Row]]) -> st
         "ones.\n",
         legend(),
     ]
+    told.append(":::{container} by-paper\n")
     told.append("| paper | " + " | ".join(name for name, _, _ in STATES.values()) + " |")
     told.append("|---|" + "---|" * len(STATES))
     for one in ledgers:
@@ -112,7 +116,7 @@ def overview(ledgers: Sequence[Ledger], kept: Mapping[str, Sequence[Row]]) -> st
         counts = " | ".join(str(found.count(state)) for state in STATES)
         told.append(f"| [{text(one.paper)}]({one.family}.md) | {counts} |")
     findings = [_findings(one, kept[one.family]) for one in ledgers]
-    told += ["", _how(), "## What does not hold, paper by paper\n", *findings]
+    told += [":::\n", _how(), "## What does not hold, paper by paper\n", *findings]
     return "\n".join(told) + _tree(one.family for one in ledgers)
 
 
@@ -138,7 +142,7 @@ def _findings(one: Ledger, rows: Sequence[Row]) -> str:
     worst = [entry for entry, name in zip(one.entries, found, strict=True) if name == "does not hold"]
     told = [f"\n### {text(one.paper)}\n\n{_bar(found)}"]
     told += [
-        f"- {text(entry.statement.place)}: “{text(entry.statement.words)}” {because(entry, known)}".rstrip()
+        f"- {text(entry.statement.place)}, “{text(entry.statement.words)}”: {because(entry, known)}".rstrip(": ")
         for entry in worst
     ]
     if not worst:
@@ -221,10 +225,10 @@ def _headlines(found: Sequence[tuple[Entry, str]], judged: Mapping[str, Judged],
             *(_in_words(row) for row in _printed_first(entry, known)),
             *dict.fromkeys(_promise(method, claim) for method, claim in entry.claims),
         ]
-        more = f"<br>and {len(settings) - HEADLINES} more below" if len(settings) > HEADLINES else ""
-        result = _badge(heading, tone(name))
-        shown = "<br>".join(map(text, settings[:HEADLINES]))
-        told.append(f"| “{text(entry.statement.words)}” | {result} | {shown}{more} |")
+        lines = [text(words) for words in settings[:HEADLINES]]
+        lines += [f"and {len(settings) - HEADLINES} more below"] if len(settings) > HEADLINES else []
+        shown = "".join(f'<span class="line">{line}</span>' for line in lines)
+        told.append(f"| “{text(entry.statement.words)}” | {_badge(heading, tone(name))} | {shown} |")
     return "\n".join(told) + "\n" if len(told) > 3 else ""
 
 
@@ -329,7 +333,9 @@ def figures(one: Ledger, rows: Sequence[Row]) -> dict[str, str]:
         ]
         if number == 1 and len(pages) > 1:
             links = [f"[{text(place)}]({file}.md#{anchor(one.family, place)})" for place, file in places.items()]
-            lead.append(f"{' · '.join(links)}\n")
+            summary = f"All {len(links)} places of the paper that have figures"
+            opened = f'<details class="places"><summary>{summary}</summary>'
+            lead += [raw(opened), *(f"- {link}" for link in links), "", raw("</details>")]
         further = [_tree([file for file in pages if file != first])] if number == 1 and len(pages) > 1 else []
         made[name] = "\n".join((*lead, *pieces, *further))
     return made or {first: f"# Figures: {text(one.paper)}\n\nNo figure of this paper is listed.\n"}
@@ -448,11 +454,34 @@ def sentence(words: str) -> str:
     first = words.partition(" ")[0]
     code = any(sign in "_=()[]." or sign.isdigit() for sign in first[:-1])
     start = words[0] if code else words[0].upper()
-    return text(f"{start}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}")
+    return coded(f"{start}{words[1:]}{'' if words.endswith(('.', '!', '?')) else '.'}")
+
+
+def coded(words: str) -> str:
+    r"""Text as `text`, in which what stands between two backticks is code.
+
+    >>> coded("`a_b` is a_b")
+    '`a_b` is a\\_b'
+    """
+    parts = words.split("`")
+    if len(parts) % 2 == 0:
+        return text(words)
+    return " ".join("".join(f"`{part}`" if place % 2 else escaped(part) for place, part in enumerate(parts)).split())
+
+
+def escaped(words: str) -> str:
+    r"""Text with all signs of Markdown escaped. Hyphens in a row are code: Sphinx would make a dash of them.
+
+    >>> escaped("HBM_GPU, --+")
+    'HBM\\_GPU, `--+`'
+    """
+    parts = HYPHENS.split(words)
+    for sign in "\\`*_[]<>|$#{}~":
+        parts[::2] = [part.replace(sign, f"\\{sign}") for part in parts[::2]]
+    parts[1::2] = [f"`{part}`" for part in parts[1::2]]
+    return "".join(parts)
 
 
 def text(words: str) -> str:
-    """Text with all signs of Markdown escaped."""
-    for sign in "\\`*_[]<>|$#{}~":
-        words = words.replace(sign, f"\\{sign}")
-    return " ".join(words.split())
+    """Text on one line with all signs of Markdown escaped."""
+    return " ".join(escaped(words).split())

@@ -1,4 +1,6 @@
-"""Open every page of a built site in Chromium: ``python -m gradgate.suites.site.browser --site site``.
+"""Open every page of a built site in Chromium, and say what a reader cannot read, see or reach.
+
+``python -m gradgate.suites.site.browser --site site``
 
 Chromium runs without a window. It is controlled over its debugging protocol, with Tornado's WebSocket client. The
 program is named by the variable CHROMIUM, or found as ``chromium``, ``chromium-browser`` or ``google-chrome``.
@@ -21,7 +23,7 @@ import tempfile
 import threading
 import urllib.request
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,10 @@ WIDTHS = (NARROW, 800, 1200)
 """Widths at which every page is opened: a phone, a tablet, a desk."""
 SEARCH = "search.html?q=gradient"
 """A question that the search of the site must answer."""
+SCHEMES = ("dark", "light")
+"""The schemes of colours of a page; screenshots are taken in the last one."""
+READABLE = Path(__file__).with_name("readable.js")
+"""A JavaScript expression: what a reader of a page cannot see or reach, a sentence each."""
 SLOW = 30
 """Seconds to wait for an answer from the browser."""
 MEASURED = """(() => {
@@ -64,7 +70,8 @@ class Opened:
         bytes: bytes that were transferred.
         reachable: how many elements the keyboard reaches.
         found: number of results, on the page of the search.
-        complaints: errors of scripts, files that could not be loaded, and requests to other servers.
+        complaints: errors of scripts, files that could not be loaded, requests to other servers, and what a reader
+            cannot see or reach in one of the `SCHEMES`.
     """
 
     path: str
@@ -187,7 +194,23 @@ async def _open_all(
 ) -> list[Opened]:  # fmt: skip
     async with _tab(program) as tab:
         await _prepare(tab, width)
-        return [await _open(tab, address, path, shots) for path in paths]
+        found = []
+        for path in paths:
+            opened = await _open(tab, address, path, shots)
+            unread = await _unreadable(tab)
+            found.append(replace(opened, complaints=(*opened.complaints, *unread)))
+        return found
+
+
+async def _unreadable(tab: Tab) -> list[str]:
+    """What a reader of the open page cannot see or reach, in each scheme of colours."""
+    told = []
+    await tab.call("Emulation.setFocusEmulationEnabled", enabled=True)  # the tab has no window that could be in front
+    for scheme in SCHEMES:
+        await tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+        await asyncio.sleep(0.3)  # a script may draw its plots again
+        told += [f"{scheme}: {sentence}" for sentence in await tab.value(READABLE.read_text(encoding="utf-8"))]
+    return told
 
 
 async def _on_page(

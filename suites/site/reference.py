@@ -94,8 +94,8 @@ def commands() -> str:
 
 
 def printed(command: str) -> str:
-    """What ``gradgate COMMAND --help`` prints in a terminal of 100 columns."""
-    env = os.environ | {"COLUMNS": "100", "NO_COLOR": "1", "PYTHON_COLORS": "0"}
+    """What ``gradgate COMMAND --help`` prints in a terminal of 80 columns."""
+    env = os.environ | {"COLUMNS": "80", "NO_COLOR": "1", "PYTHON_COLORS": "0"}
     ran = subprocess.run(
         [sys.executable, "-m", "gradgate.suites.cli", command, "--help"], env=env, capture_output=True, text=True,
         check=True,
@@ -167,8 +167,8 @@ def family(name: str) -> dict[str, str]:
 
 def _method(family_name: str, name: str, rows: Sequence[Method]) -> str:
     told = [
-        f"# {_cell(name)}\n\nA method of the class [{family_name}]({family_name}.md). Frameworks: "
-        f"{', '.join(row.framework for row in rows)}.\n"
+        f"# {_cell(name)} ({_cell(family_name)})\n\nA method of the class [{family_name}]({family_name}.md). "
+        f"Frameworks: {', '.join(row.framework for row in rows)}.\n"
     ]
     if options := {option.name: option.legal for row in rows for option in row.options}:
         told.append("| option | legal values |\n|---|---|")

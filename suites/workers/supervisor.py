@@ -142,9 +142,9 @@ class Supervisor:
         """Yield a verdict for every task, each judged with its Run, and that Run, in the order in which they finish.
 
         The tasks of one method go to one worker, one after the other, so that they share compiled programs. Methods of
-        one family and framework go to one worker while there are others to do, so that they share oracles. A worker
-        that would be idle takes half of the tasks that another worker has left of a method. Once a method has hung or
-        ended its process, its remaining claims are not tried: each would cost another time limit.
+        one family go to one worker while there are others to do, so that they share oracles; the truth is one for both
+        frameworks. A worker that would be idle takes half of the tasks that another worker has left of a method. Once a
+        method has hung or ended its process, its remaining claims are not tried: each would cost another time limit.
         """
         queues: dict[tuple[str, str], collections.deque[tuple[Task, Run]]] = {}
         for task, run in asked:
@@ -280,9 +280,14 @@ def _problems(task: Task) -> tuple[str, str]:
     return task.family, task.framework
 
 
-def _rank(task: Task, own: tuple[str, str] | None, taken: Set[tuple[str, str] | None]) -> int:
-    """Rank of a task for a worker: 0 its own problems, 1 problems that no other worker has, 2 problems of another."""
-    return 0 if _problems(task) == own else 1 if _problems(task) not in taken else 2
+def _rank(task: Task, own: tuple[str, str] | None, taken: Set[tuple[str, str] | None]) -> tuple[bool, ...]:
+    """What a worker takes first: the least of its ranks.
+
+    First its own problems, then those that no other worker has: of its own family before others, and of a family that
+    no other worker has before one that is shared.
+    """
+    problems, families = _problems(task), {other[0] for other in taken if other}
+    return problems != own, problems in taken, own is None or task.family != own[0], task.family in families
 
 
 def _given_up(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -114,7 +115,7 @@ def _left(rows: Sequence[Row]) -> list[str]:
     left |= {row["library"]: row["reason"] for row in rows if row["reason"]}
     if not left:
         return []
-    lines = [f"- `{name}`: {' '.join(reason.split())[:200]}" for name, reason in sorted(left.items())]
+    lines = [f"- `{name}`: {textwrap.shorten(reason, 200, placeholder=' …')}" for name, reason in sorted(left.items())]
     return ["\n".join(["## Called and not judged\n", *lines]) + "\n"]
 
 

@@ -77,7 +77,7 @@ def _totals(rows: Sequence[Row]) -> list[str]:
 
 
 def _line(row: Row) -> str:
-    title = "".join(f"\\{letter}" if letter in "|[]<>*_`" else letter for letter in row["title"].strip())[:80]
+    title = "".join(f"\\{letter}" if letter in "|[]<>*_`" else letter for letter in row["title"].strip())
     cells = [f"[`{row['commit'][:8]}`]({row['home']}/commit/{row['commit']})", title, row["gives"]]
     for side in SIDES:
         cells += [row[side]["outcome"], f"{row[side]['cpu_seconds']:.0f}"]

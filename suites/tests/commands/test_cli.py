@@ -95,11 +95,25 @@ def test_profiles_json_has_the_stable_names(gradgate: Callable[..., Any]) -> Non
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_names_the_exit_status(command: str, gradgate: Callable[..., Any]) -> None:
+def test_help_names_the_exit_status_and_fits_a_terminal(
+    command: str, gradgate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     ran = gradgate(command, "--help")
     assert ran.status == 0
     assert f"usage: gradgate {command}" in ran.out
-    assert "exit status: 0 as claimed" in ran.out
+    assert "exit status:\n  0  as claimed" in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("columns", "beside"), [("80", False), ("120", True)])
+def test_what_an_example_does_stands_beside_it_only_where_there_is_room(
+    columns: str, beside: bool, gradgate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    told = gradgate("watch", "--help").out
+    assert ("gradgate watch pytest tests  " in told) == beside
+    assert ("gradgate watch pytest tests\n      what your tests call" in told) != beside
 
 
 @pytest.mark.parametrize("command", [[], *([c] for c in COMMANDS)])

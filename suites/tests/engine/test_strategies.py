@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import itertools
@@ -16,12 +17,13 @@ import pytest
 from gradgate.references import oracle, registry
 from gradgate.references.contract import Claim, Family, Spec, UsageError
 from gradgate.references.state_space.problem import CHOICES
-from gradgate.suites.checks import CHECKS
+from gradgate.suites.checks import CHECKS, Case, Check
+from gradgate.suites.checks.base import Rejected
 from gradgate.suites.engine import search, strategies
 from gradgate.suites.engine.coverage import coverage
-from gradgate.suites.engine.given import Judging
+from gradgate.suites.engine.given import Judging, judge_case
 from gradgate.suites.judging.run import Run
-from gradgate.suites.judging.subject import Subject
+from gradgate.suites.judging.subject import Refuted, Subject
 from gradgate.suites.judging.verdict import Task
 
 FAMILIES = sorted(registry.families())
@@ -339,6 +341,49 @@ def test_a_claim_restricted_to_a_field_is_judged_only_there(torch: Any) -> None:
     assert verdict.verdict == "upheld"
     assert verdict.spec is not None
     assert verdict.spec["length"] == 1
+
+
+@pytest.mark.parametrize("fate", ["all pass", "some are rejected", "one kind is refuted"])
+def test_what_was_drawn_once_is_judged_as_hypothesis_would_have_it(fate: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    method, check = registry.methods("state_space", "backprop", "torch")[0], CHECKS["gradient"]
+    claim, subject = method.claim("gradient_float64"), Subject(method, lambda _: None)
+
+    def found() -> tuple[Judging, list[str]]:
+        made, order = Judging(), []
+
+        def judged(case: Case) -> None:
+            order.append(case.spec.to_json())
+            if fate == "some are rejected" and case.spec.seed % 3 == 0:
+                raise Rejected
+            if fate == "one kind is refuted" and case.spec.seed > 2**31:
+                raise Refuted("no")
+
+        one = Check("", together=True)
+        one.__dict__["function"] = judged
+        with contextlib.suppress(Refuted):
+            search.draw(
+                made,
+                lambda spec, options: judge_case(made, Case(subject, claim, spec, options), one, lambda _: None),
+                method,
+                claim,
+                check,
+                Run(100),
+            )
+        return made, order
+
+    once = found()
+    with monkeypatch.context() as patched:
+        patched.setattr(search, "_drawn", dict[str, Any]().__getitem__)  # nothing is known: Hypothesis draws at once
+        anew = found()
+    assert [*once[0].judged] == [*anew[0].judged], "the same problems in the same order"
+    assert once[0].problems == anew[0].problems
+    assert (once[0].failure is None) == (anew[0].failure is None) == (fate != "one kind is refuted")
+    if once[0].failure and anew[0].failure:
+        assert once[0].failure[1].spec == anew[0].failure[1].spec, "the same smallest problem"
+    if fate == "all pass":
+        assert once[1] == anew[1]
+        monkeypatch.setattr(search, "_falsify", None)
+        assert found()[1] == once[1], "what is drawn the second time is not drawn by Hypothesis"
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 import gradgate
 from gradgate import normal
 from gradgate.suites.engine import search
+from gradgate.suites.judging.explain import explain
+from gradgate.suites.judging.run import Run
 from gradgate.suites.tests.pairs.verdicts import judged, refuted, upheld
 
 ROOT = 0.7978845608028654
@@ -187,3 +190,30 @@ def test_a_cast_that_loses_digits_is_named_with_its_line(framework: str, narrow:
             assert said.startswith("it casts to float16 at test_messages.py:"), verdict.reason
             assert said.endswith(", and the reference does not")
             assert verdict.wrong_line.endswith(said.split(":")[1].split(",")[0])
+
+
+@pytest.mark.parametrize("dtype", ["", "float64", "float32", "bfloat16"])
+def test_a_card_names_the_dtype_in_which_its_claim_was_judged(framework: str, dtype: str) -> None:
+    xp = numbers(framework)
+
+    def backward(kept: Any, upstream: Any) -> Any:
+        (x,) = kept
+        wrong = str(x.dtype).removeprefix("torch.") == dtype
+        return (upstream * xp.cos(x) * (1.5 if wrong else 1),)
+
+    pair = gradgate.Pair(
+        by_hand(framework, xp.sin, backward),
+        xp.sin,
+        {"x": normal("N")},
+        {"N": (1, 5)},
+        framework=framework,
+        name="told",
+    )
+    claims = {f"gradient_{name}": name for name in ("float64", "float32", "bfloat16")}
+    for claim, found in judged(pair, tuple(claims), examples=4).items():
+        assert found.verdict == ("refuted" if claims[claim] == dtype else "upheld")
+        assert explain(found).problem.startswith(f"dtype={claims[claim]} ")
+        if found.verdict == "refuted":
+            run = Run(spec=json.dumps(found.spec))
+            again = judged(pair, (claim,), run=run)[claim]
+            assert (again.error, again.noise, again.spec) == (found.error, found.noise, found.spec)

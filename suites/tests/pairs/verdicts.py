@@ -11,13 +11,13 @@ from gradgate.suites.judging.subject import Subject
 from gradgate.suites.judging.verdict import Task, Verdict
 
 
-def judged(pair: Any, claims: tuple[str, ...] = (), examples: int = 6) -> dict[str, Verdict]:
-    """Verdicts by claim; on all claims if `claims` is empty."""
+def judged(pair: Any, claims: tuple[str, ...] = (), examples: int = 6, run: Run | None = None) -> dict[str, Verdict]:
+    """Verdicts by claim; on all claims if `claims` is empty. `run` takes the place of one with so many examples."""
     method = pair.lowered
     subject = Subject(method, pair)
     try:
         return {
-            claim.name: judge(Task.of(method, claim), subject, Run(examples=examples))
+            claim.name: judge(Task.of(method, claim), subject, run or Run(examples=examples))
             for claim in method.claims
             if not claims or claim.name in claims
         }

@@ -280,3 +280,16 @@ def test_the_nearest_name_is_one_that_begins_so_before_one_that_looks_alike() ->
     assert str(unknown("profile", "nvidia-a100", legal)).endswith("nearest: nvidia-a100-40")
     assert str(unknown("profile", "nvidia-v10", legal)).endswith("nearest: nvidia-v100")
     assert "nearest" not in str(unknown("profile", "", legal))
+
+
+@pytest.mark.parametrize("family", sorted(registry.families()))
+def test_a_problem_has_its_keys_in_one_order_in_every_backend(family: str, jax: Any, torch: Any) -> None:
+    # The oracle draws a sign for each number in this order. JAX's own trees would sort the keys.
+    def keys(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return [(key, keys(value)) for key, value in tree.items()]
+        return [keys(one) for one in tree] if isinstance(tree, (list, tuple)) else None
+
+    spec = edge_specs(registry.family(family), None, seed=2)[-1]
+    found = [spec.build(backend) for backend in ("numpy", "jax", "torch")]
+    assert [keys([one.params, one.data]) for one in found[1:]] == 2 * [keys([found[0].params, found[0].data])]

@@ -117,6 +117,24 @@ def test_every_number_of_a_plot_is_in_the_table_beside_it_and_every_column_is_ex
     assert all(columns.MEMORY[head] in cells for head in heads if head != "T")
 
 
+def test_a_column_in_which_no_row_says_anything_is_left_out_of_both(capsys: pytest.CaptureFixture[str]) -> None:
+    bare = document(("torch", "cpu"))
+    for cell in bare["cells"]:
+        cell |= {"output_bytes": None, "fits": None, "roofline_seconds": None}
+    named = document(("torch", "cpu"))
+    named["cells"][0]["setting"] = "chunk 4"
+    for made, there, gone in (
+        (bare, ["temp", "arguments", "work"], ["options", "outputs", "fits", "roofline"]),
+        (named, ["options", "temp", "arguments", "outputs", "fits", "work", "roofline"], []),
+    ):
+        memory_table.show(made, "T")
+        console = capsys.readouterr().out.splitlines()[0].split()
+        cells = memory_page.pages(made)["memory.html"].partition('<section id="cells">')[2]
+        page = [text(head) for head in re.findall(r"<th.*?</th>", cells.partition("</thead>")[0])]
+        assert [head for head in page if head in there + gone] == there
+        assert [head for head in console if head in there + gone] == there
+
+
 def test_a_page_without_a_sweep_says_how_to_ask_for_one() -> None:
     shown = memory_page.pages(document(("jax", "cpu")) | {"laws": []})["memory.html"]
     assert "--sweep T=64:4096" in text(shown)

@@ -98,7 +98,7 @@ def test_the_overview_names_papers_by_title_and_says_why_a_statement_does_not_ho
     known = {row["key"]: row for row in rows}
     reasons = [atlas.because(one, known) for one in against]
     assert all(reasons)
-    assert all(f"“{atlas.text(one.statement.words)}” {why}" in page for one, why in zip(against, reasons, strict=True))
+    assert all(f"“{atlas.text(one.statement.words)}”: {why}" in page for one, why in zip(against, reasons, strict=True))
     assert atlas.legend() in page
 
 
@@ -146,6 +146,8 @@ def test_curves_leave_out_what_is_not_finite_and_say_nothing_about_nothing() -> 
 
 def test_what_looks_like_markdown_is_text() -> None:
     assert atlas.text("a|b `c` <d> *e*") == "a\\|b \\`c\\` \\<d\\> \\*e\\*"
+    assert atlas.sentence("reads `a_b`, an_other") == "Reads `a_b`, an\\_other."
+    assert atlas.sentence("one ` alone") == "One \\` alone."
 
 
 def test_a_table_has_a_line_for_each_figure() -> None:

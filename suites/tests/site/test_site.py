@@ -28,6 +28,13 @@ def test_no_link_is_broken_no_page_too_large_and_nothing_is_loaded_from_elsewher
     assert checking.faults(site) == []
 
 
+def test_hyphens_in_a_row_are_no_dash(site: Path) -> None:
+    page = (site / "atlas" / "bilevel_figures.html").read_text()
+    table = page[page.index("<table") :]
+    assert '<span class="pre">--+</span>' in table, "a setting of three switches, of which two are off"
+    assert "–+" not in table
+
+
 def test_what_was_published_stays_and_is_linked_to(site: Path) -> None:
     assert (site / "history" / "index.html").read_text() == "asv"
     assert not (site / "old.html").exists()

@@ -51,7 +51,7 @@ class _Supervisor(Supervisor):
         return [(Verdict(task, "upheld"), run) for task, run in queue]
 
 
-def test_methods_of_one_family_and_framework_go_to_one_worker_until_it_alone_has_work(monkeypatch) -> None:
+def test_methods_of_one_family_go_to_one_worker_until_it_alone_has_work(monkeypatch) -> None:
     monkeypatch.setattr("gradgate.suites.workers.supervisor.Worker", _Worker)
     tasks = [
         Task(family, method, framework, "tree")
@@ -65,8 +65,9 @@ def test_methods_of_one_family_and_framework_go_to_one_worker_until_it_alone_has
     assert {(v.task.owner) for v in found} == {task.owner for task in tasks}
     assert len(found) == len(tasks)
     first, second = supervisor.judged[1], supervisor.judged[2]
-    # Only the second worker answers: it does its own tasks, then tasks that no worker has begun, then the first's.
-    assert second == ["at"] * 3 + ["bj"] * 3 + ["bt"] * 3 + ["aj"] * 2
+    # Only the second worker answers: it does its own family, then the framework that the first has not begun of its
+    # family, then the first's own tasks.
+    assert second == ["bj"] * 3 + ["bt"] * 3 + ["at"] * 3 + ["aj"] * 2
     assert first == ["aj"]
 
 
