@@ -376,7 +376,7 @@ def _run(problem: Problem, asked: tuple[Any, ...], *arguments: Any, way: Way = "
     A loss may be foreign code: one that reads a number, as `if` and `item` do, or calls a Function without a rule for
     vmap, is neither compiled nor vmapped. Its runs are made one by one, and if that fails, too, the error is plain.
     """
-    key = (type(problem.spec), *asked)
+    key = (type(problem.spec), way, *asked)
     with precision(problem.backend, problem.dtype):
         if key not in _EAGER:
             try:
