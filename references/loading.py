@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -113,8 +114,17 @@ def _package(folder: Path) -> ModuleType:
     return importlib.import_module(name)
 
 
+class _FromText(importlib.machinery.SourceFileLoader):
+    """Compiles a file from its text: bytecode beside it may be that of another text of the same second and length."""
+
+    def path_stats(self, path: Any) -> Any:
+        """None are known, so that no bytecode is read or written."""
+        raise OSError
+
+
 def _executed(name: str, path: Path, inside: list[str] | None = None) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path, submodule_search_locations=inside)
+    loader = _FromText(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader, submodule_search_locations=inside)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -146,7 +146,7 @@ BILEVEL = (
         kill=("options",),
         torch=Edit(
             "in_torch.remat",
-            "return tuple(leaf.view_as(leaf) for leaf in ctx.saved_tensors)",
+            "return tuple(leaf.view_as(leaf) if wrapped(leaf) else leaf for leaf in ctx.saved_tensors)",
             "return tuple(leaf.to(torch.float16).to(leaf.dtype) for leaf in ctx.saved_tensors)",
         ),
     ),

@@ -180,20 +180,20 @@ class BallBuilder(interpreter.InterpreterBuilder):
         """Zero."""
         return self._float(0.0, type) if type.scalar.is_floating() else super().get_null_value(type)
 
-    # memory
+    # memory: the arguments `how` are policies of caches, which differ from version to version and change no number
 
-    def create_load(self, ptr: Any, cache_policy: Any, is_volatile: Any) -> Any:
+    def create_load(self, ptr: Any, *how: Any) -> Any:
         """Numbers of an argument's memory, without a mask."""
-        return self.create_masked_load(ptr, self._unmasked(ptr), None, cache_policy, is_volatile)
+        return self.create_masked_load(ptr, self._unmasked(ptr), None, *how)
 
-    def create_store(self, ptr: Any, val: Any, cache_policy: Any) -> Any:
+    def create_store(self, ptr: Any, val: Any, *how: Any) -> Any:
         """Write numbers into an argument's memory, without a mask."""
-        return self.create_masked_store(ptr, val, self._unmasked(ptr), cache_policy)
+        return self.create_masked_store(ptr, val, self._unmasked(ptr), *how)
 
     def _unmasked(self, ptr: Any) -> Any:
         return Handle(np.ones(ptr.data.shape, bool), language.int1, {_NO_MASK: True})
 
-    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, cache_policy: Any, is_volatile: Any) -> Any:
+    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *how: Any) -> Any:
         """Numbers of an argument's memory."""
         shape, dtype = ptrs.data.shape, ptrs.get_element_ty()
         inside = self.masked(mask, shape)
@@ -204,9 +204,7 @@ class BallBuilder(interpreter.InterpreterBuilder):
             legal = np.zeros(inside.shape, bool)
             for _, lanes, _ in parts:
                 legal[lanes] = True
-            return super().create_masked_load(
-                ptrs, Handle(legal.reshape(shape), language.int1), other, cache_policy, is_volatile
-            )
+            return super().create_masked_load(ptrs, Handle(legal.reshape(shape), language.int1), other, *how)
         found = np.empty(inside.shape, object)
         if other is None:
             found[:] = UNDEFINED
@@ -227,11 +225,11 @@ class BallBuilder(interpreter.InterpreterBuilder):
         if region.shadow is None or region.element != max(1, dtype.primitive_bitwidth // 8):
             raise self._unknown(f"numbers of {region.tensor.dtype} read or written as {dtype}")
 
-    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, cache_policy: Any) -> Any:
+    def create_masked_store(self, ptrs: Any, value: Any, mask: Any, *how: Any) -> Any:
         """Write numbers into an argument's memory."""
-        self._write(ptrs, value, self.masked(mask, ptrs.data.shape), False)
+        self._write(ptrs, value, self.masked(mask, ptrs.data.shape), False, how)
 
-    def _write(self, ptrs: Any, value: Any, inside: Any, atomic: bool) -> None:
+    def _write(self, ptrs: Any, value: Any, inside: Any, atomic: bool, how: tuple[Any, ...]) -> None:
         shape, dtype = ptrs.data.shape, ptrs.get_element_ty()
         parts = self.memory.parts(ptrs.data.reshape(-1), inside, "write")
         values = np.broadcast_to(value.data, shape).reshape(-1)
@@ -247,7 +245,7 @@ class BallBuilder(interpreter.InterpreterBuilder):
                 raise self._unknown("the bits of floats written as whole numbers")
             self.memory.write(region, places, values[lanes], atomic)
             legal[lanes] = True
-        super().create_masked_store(ptrs, value, Handle(legal.reshape(shape), language.int1), None)
+        super().create_masked_store(ptrs, value, Handle(legal.reshape(shape), language.int1), *how)
 
     def create_atomic_rmw(self, rmwOp: Any, ptr: Any, val: Any, mask: Any, sem: Any, scope: Any) -> Any:
         """Read, combine and write in one step; of floats, lane after lane."""
