@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -291,10 +292,10 @@ class BallBuilder(interpreter.InterpreterBuilder):
             raise self._unknown("an atomic comparison outside of every tensor")
         return super().create_atomic_cas(ptr, cmp, val, sem, scope)
 
-    def create_descriptor_load(self, desc: Any, indices: Any, cache_policy: Any) -> Any:
+    def create_descriptor_load(self, desc: Any, indices: Any, *how: Any) -> Any:
         """A block of a tensor descriptor; no number of it is rounded to TF32."""
         desc.round_f32_to_tf32 = False
-        return super().create_descriptor_load(desc, indices, cache_policy)
+        return super().create_descriptor_load(desc, indices, *how)
 
     def create_descriptor_reduce(self, kind: Any, desc: Any, value: Any, indices: Any) -> None:
         """An atomic on a block of a tensor descriptor."""
@@ -304,8 +305,9 @@ class BallBuilder(interpreter.InterpreterBuilder):
 
     def create_descriptor_gather(self, desc: Any, x_offsets: Any, y_offset: Any, type: Any) -> Any:
         """Rows of a tensor descriptor."""
+        how = [None] * (len(inspect.signature(super().create_descriptor_load).parameters) - 2)
         rows = [
-            self.create_descriptor_load(desc, [Handle(row, language.int32), y_offset], None).data
+            self.create_descriptor_load(desc, [Handle(row, language.int32), y_offset], *how).data
             for row in x_offsets.data
         ]
         return Handle(np.stack([np.asarray(row).reshape(-1) for row in rows]), desc.base.dtype.element_ty)
