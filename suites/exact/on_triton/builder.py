@@ -181,7 +181,7 @@ class BallBuilder(interpreter.InterpreterBuilder):
         """Zero."""
         return self._float(0.0, type) if type.scalar.is_floating() else super().get_null_value(type)
 
-    # memory: the arguments `how` are policies of caches, which differ from version to version and change no number
+    # memory: `how` and `named` are policies of caches, which differ from version to version and change no number
 
     def create_load(self, ptr: Any, *how: Any) -> Any:
         """Numbers of an argument's memory, without a mask."""
@@ -194,7 +194,7 @@ class BallBuilder(interpreter.InterpreterBuilder):
     def _unmasked(self, ptr: Any) -> Any:
         return Handle(np.ones(ptr.data.shape, bool), language.int1, {_NO_MASK: True})
 
-    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *how: Any) -> Any:
+    def create_masked_load(self, ptrs: Any, mask: Any, other: Any, *how: Any, **named: Any) -> Any:
         """Numbers of an argument's memory."""
         shape, dtype = ptrs.data.shape, ptrs.get_element_ty()
         inside = self.masked(mask, shape)
@@ -205,7 +205,8 @@ class BallBuilder(interpreter.InterpreterBuilder):
             legal = np.zeros(inside.shape, bool)
             for _, lanes, _ in parts:
                 legal[lanes] = True
-            return super().create_masked_load(ptrs, Handle(legal.reshape(shape), language.int1), other, *how)
+            known = Handle(legal.reshape(shape), language.int1)
+            return super().create_masked_load(ptrs, known, other, *how, **named)
         found = np.empty(inside.shape, object)
         if other is None:
             found[:] = UNDEFINED
