@@ -108,8 +108,9 @@ class BallBuilder(interpreter.InterpreterBuilder):
 
     def masked(self, mask: Any, shape: tuple[int, ...]) -> Any:
         """The mask of a load or a store as one boolean for each lane; it is counted."""
-        inside = np.broadcast_to(mask.data, shape).reshape(-1)
-        if _NO_MASK not in mask.attr:
+        handled = isinstance(mask, Handle)  # that of a descriptor is a plain array in Triton 3.7
+        inside = np.broadcast_to(mask.data if handled else mask, shape).reshape(-1)
+        if not (handled and _NO_MASK in mask.attr):
             tiles.note_mask(self.state.tiles, tiles.MASK, line(), inside)
         return inside
 
