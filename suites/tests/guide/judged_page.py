@@ -91,8 +91,8 @@ def fields() -> Iterator[str]:
 
 def statuses() -> Iterator[str]:
     """A row for each exit status."""
-    for entry in STATUS.removeprefix("exit status: ").split(", "):
-        number, _, meaning = entry.partition(" ")
+    for entry in STATUS.splitlines()[1:]:
+        number, meaning = entry.split(maxsplit=1)
         yield f"| {number} | {meaning} |"
 
 
