@@ -9,9 +9,8 @@ taken and divided by c. This changes the roundings of the backward pass, also at
 parameters have no effect. If the problem can be computed in another way, it is (`Problem.rerounded`).
 
 The samples are one vectorised call, in which a framework may round otherwise than in single calls: PyTorch's kernel of
-a layer norm subtracts large numbers in its backward pass, and what `vmap` makes of it does not. Over a single number it
-is off by up to a fifth of the gradient in float32, and no vectorised sample by more than four roundings. So before a
-gradient of a user's own loss is refuted, plain backprop is also run call by call (`Reference.call_by_call`).
+a layer norm subtracts large numbers in its backward pass, and what `vmap` makes of it does not. So where a gradient of
+a user's own loss looks worse than plain backprop, that is also run call by call (`Reference.call_by_call`).
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ leaf of the true gradient, g the method's in the dtype under test, u the dtype's
    other inputs are moved too, if it has such (`Problem.rerounded`). So forward and backward pass round differently. A
    method that is as good as backprop solves the exact problem for inputs about an ulp away, so its error is about as
    large as ν. How large that is depends on the conditioning of the problem, which no fixed rtol reflects. The runs are
-   one vectorised call. What is out of bounds by it is judged again by the largest error of those runs and of as many
-   single calls, because a framework's kernel may round otherwise than its vectorised form (`Reference.call_by_call`).
+   one vectorised call. An error above EXCESS times that is judged again by the largest error of those runs and of as
+   many single calls, because a framework's kernel may round otherwise than its vectorised form (`Reference.call_by_call`).
 2. *The bound* is KAPPA · max(ν, c·u·‖g*‖). KAPPA = 16 allows for an order of operations that differs from backprop's:
    `gradgate calibrate` measures the largest error over noise. c = 4 is the floor for problems so well conditioned that
    no run is off by more than a few roundings.
@@ -171,13 +171,16 @@ def compare(
 
 
 def _twice(judge: Callable[[Reference], Comparison], reference: Reference) -> Comparison:
-    """A comparison; if it is out of bounds, one by the larger noise of vectorised runs and of single calls."""
+    """A comparison; if a leaf is above EXCESS, one by the larger noise of vectorised runs and of single calls."""
     found = judge(reference)
-    if found.equal or reference.call_by_call is None:
+    beyond = {leaf for leaf, (_, _, ratio) in found.leaves.items() if not ratio <= EXCESS}
+    if not beyond or reference.call_by_call is None:
         return found
     single = reference.call_by_call()
     noise = {name: max(known, single[name]) for name, known in reference.noise.items()}
-    return judge(replace(reference, noise=noise))
+    # The common scaling of the vectorised runs is no yardstick for a leaf for which their noise is none.
+    along = {name: parts for name, parts in reference.along.items() if name not in beyond}
+    return judge(replace(reference, noise=noise, along=along))
 
 
 def _compared(grads: Mapping[str, Any], reference: Reference, dtype: str, kappa: float, factor: float) -> Comparison:
