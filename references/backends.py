@@ -114,7 +114,7 @@ def to_backend(backend: str, array: Any, dtype: str | None = None) -> Any:
 
 
 def all_to_backend(backend: str, tree: Tree, dtype: str) -> Tree:
-    """`to_backend` of every leaf; integers stay as they are. In JAX it is one call, which takes less time than one for each."""
+    """`to_backend` of every leaf; integers stay as they are. In JAX it is one call, which is quicker."""
     if backend != "jax":
         return tree_map(lambda leaf: to_backend(backend, leaf, None if leaf.dtype.kind in "iub" else dtype), tree)
     import jax

@@ -11,7 +11,7 @@ leaf of the true gradient, g the method's in the dtype under test, u the dtype's
    method that is as good as backprop solves the exact problem for inputs about an ulp away, so its error is about as
    large as ν. How large that is depends on the conditioning of the problem, which no fixed rtol reflects. The runs are
    one vectorised call. An error above EXCESS times that is judged again by the largest error of those runs and of as
-   many single calls, because a framework's kernel may round otherwise than its vectorised form (`Reference.call_by_call`).
+   many single calls, because a kernel may round otherwise than its vectorised form (`Reference.call_by_call`).
 2. *The bound* is KAPPA · max(ν, c·u·‖g*‖). KAPPA = 16 allows for an order of operations that differs from backprop's:
    `gradgate calibrate` measures the largest error over noise. c = 4 is the floor for problems so well conditioned that
    no run is off by more than a few roundings.

@@ -281,7 +281,7 @@ CASES = {
         ("outputs", "gradient_exact", "gradient_float32", "gradient_bfloat16"),
     ),
     "loses digits in single calls alone": (
-        both(centring, centred, dims={"T": (3, 1, 8), "H": (1, 4)}),
+        both(centring, centred, dims={"T": (3, 1, 8), "H": (1,)}),
         ("gradient_float32", "gradient_exact"),
     ),
 }

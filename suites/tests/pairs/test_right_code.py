@@ -27,7 +27,7 @@ NAMES = (
 ONE_FRAMEWORK = {
     ("jax", "reference without setup_context"): "only PyTorch has such Functions",
 }
-EXAMPLES = {"products in bfloat16": 40, "loses digits in single calls alone": 60}
+EXAMPLES = {"products in bfloat16": 40, "loses digits in single calls alone": 200}
 """What rounds as bfloat16, or in another way than vectorised runs, is judged on many problems together."""
 
 
