@@ -212,6 +212,7 @@ class Server:
                 side.measure(request["measure"], self.send)
             if "verify" in request:
                 side.verify(request["verify"], self.send)
+            side.keys.imports.parsed.keep()
             if record := side.record():
                 self.send({"record": record})
             self.send({"answered": True})
