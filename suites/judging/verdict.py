@@ -88,7 +88,7 @@ class Verdict:
 
     @property
     def raised(self) -> bool:
-        """Whether it is an error that the method raised; the machine's memory and time that ran out are no such error."""
+        """Whether it is an error that the method raised; memory and time that ran out are no such error."""
         cause = re.search(r"memory|RESOURCE_EXHAUSTED", self.reason, re.IGNORECASE)
         return self.verdict == "error" and self.reason.startswith("the method raised ") and cause is None
 
