@@ -102,15 +102,15 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
         settings = {rev: Settings.read(tree) for rev, tree in trees.items()}
         allowed = allow.read(trees[head] / settings[head].allow, settings[head].allow)
         working = [tree for tree in repository.worktrees() if tree not in tops.values()]
+        threads = running.enter_context(ThreadPoolExecutor(2))  # joined last, when the processes have ended
         sides = []
         for rev, python, who in ((base, chosen.base_python, "base"), (head, sys.executable, "head")):
             overlay = Overlay.make(place / f"import-{who}", trees[rev], judge=trees[head], also=settings[rev].path)
             overlay = overlay.guarded(tops[rev], tops.values(), working)
             process = running.enter_context(SideProcess(python, overlay, f"the {who} {rev[:10]}"))
             sides.append(_Side(process, chosen, settings[rev].path, who == "base"))
-        with ThreadPoolExecutor(len(sides)) as both:  # each imports what it judges
-            described = [both.submit(side.describe) for side in sides]
-            after, before = (one.result() for one in reversed(described))  # the head may be wrong usage
+        described = [threads.submit(side.describe) for side in sides]  # at once: each imports what it judges
+        after, before = (one.result() for one in reversed(described))  # the head may be wrong usage
         for half, rev in ((before, base), (after, head)):
             half.benchmarks = benchmarks.names(trees[rev] / BENCHMARKS)
         _check_allowed(allowed, before, after, settings[head].allow)
