@@ -381,7 +381,7 @@ def _unjudged(after: Half, verdicts: Verdicts) -> list[Finding]:
 def _beside_fixes(findings: list[Finding]) -> list[Finding]:
     """The findings; what a method that this change fixes costs does not fail, as its base computes something else.
 
-    That is a rise, or a smaller share of decisions that go both ways: a fix may add a branch that no draw reaches.
+    That is a rise, or more decisions that do not go both ways: a fix may add a branch that no draw reaches.
 
     If the base's program fails, there is nothing to compare with: the figure is new.
     """

@@ -116,7 +116,9 @@ def compare(base: Half, head: Half, allowed: Iterable[Entry], today: datetime.da
 def decisions(
     before: Mapping[str, Counts], after: Mapping[str, Counts], allowed: Iterable[Entry], today: datetime.date
 ) -> list[Finding]:
-    """Pairs of which a smaller share of decisions goes both ways than on the base; a change may add some of neither.
+    """Pairs of which more decisions do not go both ways than on the base, and a larger share of all.
+
+    A change may add as many of the one kind as there were, and it may remove decisions that went both ways.
 
     Args:
         before, after: method -> `Verdict.decisions` of its upheld formula on the base and on the head, under one name;
@@ -128,7 +130,7 @@ def decisions(
         (was, of), (now, left) = (
             (one.get("both", 0), one.get("decisions", 0)) for one in (before[method], after[method])
         )
-        if _share(now, left) >= _share(was, of):
+        if left - now <= of - was or _share(now, left) >= _share(was, of):
             continue
         never = ", ".join(after[method]["never"][:NEVER])
         sentence = f"{now} of {left} decisions both ways, and {was} of {of} on the base; never: {never}"

@@ -331,13 +331,18 @@ def reached(both: int, every: int) -> dict[str, dict[str, Any]]:
     [
         ((41, 43), (41, 43), False),
         ((41, 43), (42, 44), False),
+        ((5, 6), (4, 5), False),
+        ((5, 6), (4, 6), True),
+        ((80, 100), (99, 120), False),
         ((41, 41), (41, 42), True),
         ((0, 0), (0, 1), True),
         ((0, 0), (1, 1), False),
         ((41, 43), (0, 0), False),
     ],
 )
-def test_a_smaller_share_of_decisions_both_ways_fails(was: tuple[int, int], now: tuple[int, int], fails: bool) -> None:
+def test_more_decisions_and_a_larger_share_that_never_go_both_ways_fail(
+    was: tuple[int, int], now: tuple[int, int], fails: bool
+) -> None:
     found = decisions(reached(*was), reached(*now), (), TODAY)
     assert [(one.kind, one.name) for one in found] == [("narrowed", "f:m:jax:decisions")] * fails
     for one in found:
