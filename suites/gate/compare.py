@@ -30,11 +30,10 @@ class Finding:
     Attributes:
         kind: ``rise``, ``fall``, ``missing``, ``failed``, ``refuted``, ``unexpected`` (upheld, declared false),
             ``withdrawn`` (a claim taken back), ``narrowed`` (a declaration that tries or promises less, or fewer
-            decisions that go both ways), ``allowed``,
-            ``unmeasured``, ``left_out`` (a pair leaves a quantity out), ``fixed`` (refuted on the base, upheld on the
-            head), ``with_fix`` (a rise of a method that is fixed), ``known`` (an error that is declared), ``renamed``,
-            ``declared`` (otherwise than on the base), ``edited`` (a benchmark), ``new``, ``expired`` or ``unused``
-            (entries of allow.toml), ``time``.
+            decisions that go both ways), ``allowed``, ``unmeasured``, ``left_out`` (a pair leaves a quantity out),
+            ``fixed`` (refuted on the base, upheld on the head), ``with_fix`` (a rise, or fewer decisions both ways, of
+            a method that is fixed), ``known`` (an error that is declared), ``renamed``, ``declared`` (otherwise than on
+            the base), ``edited`` (a benchmark), ``new``, ``expired`` or ``unused`` (entries of allow.toml), ``time``.
         name: the name of the cell, claim or benchmark.
         row: the cell's dict; {} if the finding is not about a cell.
         quantity, base, head: the figures, if there are two.
