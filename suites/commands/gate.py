@@ -36,6 +36,8 @@ from gradgate.suites.settings import Settings
 BENCHMARKS = "asv_bench/benchmarks"
 REFUTED_BEFORE = "the base was refuted as well: this change did not cause it"
 UNJUDGED_BEFORE = "it could not be judged on the base either"
+BASE_FAILS = tuple(f"failed on the base: the program {words}" for words in ("failed", "could not be lowered"))
+"""How the sentence begins that says that the program of the base raises, in PyTorch and in JAX."""
 Verdicts = dict[tuple[str, str], Verdict]
 """(name of a claim, profile) -> the verdict on it."""
 
@@ -391,7 +393,7 @@ def _beside_fixes(findings: list[Finding]) -> list[Finding]:
     def beside(finding: Finding) -> Finding:
         if (owner(finding.row) if finding.row else finding.owner) not in mended:
             return finding
-        if finding.kind == "unmeasured" and finding.sentence.startswith("failed on the base: the program failed"):
+        if finding.kind == "unmeasured" and finding.sentence.startswith(BASE_FAILS):
             return replace(finding, kind="new")
         decisions = finding.kind == "narrowed" and finding.name.endswith(f":{compare.DECISIONS}")
         costs = finding.kind == "rise" or decisions

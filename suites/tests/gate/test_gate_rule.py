@@ -14,6 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from gradgate import Pair, normal, order, within
+from gradgate.hw_profiles import torch_memory, traced
 from gradgate.references.loading import load
 from gradgate.suites.commands import gate
 from gradgate.suites.console.plain import one_line
@@ -398,13 +399,28 @@ def test_a_verdict_is_told_beside_that_of_the_base(
     assert document(*found).status == {"": 0, "fixed": 0, "known": 0, "unmeasured": 2}.get(kind, 1)
 
 
-def test_a_method_that_raised_on_the_base_is_fixed_and_its_figure_is_new() -> None:
+def of_a_failing_program(framework: str) -> str:
+    """What a framework's measurement says of a program that raises."""
+    pytest.importorskip(framework)
+
+    def failing(x: Any) -> Any:
+        raise TypeError("one argument too many")
+
+    measure = {"jax": traced.trace, "torch": torch_memory.bytes_alone}[framework]
+    with pytest.raises((traced.LoweringError, torch_memory.ProgramError)) as raised:
+        measure(failing, (1.0,))
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_method_that_raised_on_the_base_is_fixed_and_its_figure_is_new(framework: str) -> None:
     was = dataclasses.replace(judged("gradient", "error"), reason="the method raised TypeError: one argument too many")
     [fixed] = gate._gradients(keyed(judged("gradient", "upheld")), keyed(was), {})
     assert (fixed.kind, fixed.sentence) == ("fixed", f"the base could not be judged: {was.reason}")
     late = dataclasses.replace(was, reason="the call did not end within 60 s")
     assert gate._gradients(keyed(judged("gradient", "upheld")), keyed(late), {}) == []
-    failed = Finding("unmeasured", "f:m:jax@cpu", cell(), sentence="failed on the base: the program failed: TypeError")
+    sentence = f"failed on the base: {of_a_failing_program(framework)}"
+    failed = Finding("unmeasured", "f:m:jax@cpu", cell(), sentence=sentence)
     fixed = dataclasses.replace(fixed, owner="f:m:jax")
     said = text(document(*gate._beside_fixes([failed, fixed])))
     assert said.endswith("PASS: only improvements, 1 claim is fixed by this change, 1 new cell\n")
