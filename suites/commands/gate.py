@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,13 +102,15 @@ def run(folder: Path, chosen: argparse.Namespace) -> output.Document:
         settings = {rev: Settings.read(tree) for rev, tree in trees.items()}
         allowed = allow.read(trees[head] / settings[head].allow, settings[head].allow)
         working = [tree for tree in repository.worktrees() if tree not in tops.values()]
+        threads = running.enter_context(ThreadPoolExecutor(2))  # joined last, when the processes have ended
         sides = []
         for rev, python, who in ((base, chosen.base_python, "base"), (head, sys.executable, "head")):
             overlay = Overlay.make(place / f"import-{who}", trees[rev], judge=trees[head], also=settings[rev].path)
             overlay = overlay.guarded(tops[rev], tops.values(), working)
             process = running.enter_context(SideProcess(python, overlay, f"the {who} {rev[:10]}"))
             sides.append(_Side(process, chosen, settings[rev].path, who == "base"))
-        after, before = (side.describe() for side in reversed(sides))  # the head may be wrong usage
+        described = [threads.submit(side.describe) for side in sides]  # at once: each imports what it judges
+        after, before = (one.result() for one in reversed(described))  # the head may be wrong usage
         for half, rev in ((before, base), (after, head)):
             half.benchmarks = benchmarks.names(trees[rev] / BENCHMARKS)
         _check_allowed(allowed, before, after, settings[head].allow)
@@ -346,8 +349,8 @@ def _gradients(verdicts: Verdicts, was: Verdicts, renamed: Mapping[str, str]) ->
             reason = f"is upheld, though declared false: {task.declared_reason}"
         elif kind == "known":
             reason, beside = f"{reason}; declared: {task.declared_reason}", ""
-        if verdict.outcome == "upheld" and base is not None and (base.outcome == "failure" or _raised(base)):
-            was_told = "the base could not be judged" if _raised(base) else "refuted on the base"
+        if verdict.outcome == "upheld" and base is not None and (base.outcome == "failure" or base.raised):
+            was_told = "the base could not be judged" if base.raised else "refuted on the base"
             kind, reason, beside = "fixed", f"{was_told}: {explain(base).reason}", ""
         if kind:
             declare = "" if kind in ("fixed", "known") else words.declare
@@ -355,11 +358,6 @@ def _gradients(verdicts: Verdicts, was: Verdicts, renamed: Mapping[str, str]) ->
             again = "" if kind == "fixed" else words.reproduce
             found.append(Finding(kind, called, sentence=sentence, reproduce=again, owner=task.owner))
     return found
-
-
-def _raised(base: Verdict) -> bool:
-    """Whether the base's method raised; time and memory that ran out are no such reason."""
-    return base.outcome == "error" and base.reason.startswith("the method raised ")
 
 
 def _decisions(judged: _Judged, renamed: Mapping[str, str]) -> dict[str, Mapping[str, Any]]:

@@ -111,6 +111,7 @@ class Side:
         for cell, measured in cells.measure(waiting, workers=self.request["jobs"], limit=self.request["limit"]):
             figures.put(cell.declared, cell.to_dict(), measured)
             answer(asked[id(cell)][0], cell, measured, reused=False)
+        self.keys.imports.parsed.keep()
         _need_kept(figures.answers)
         send({"notes": figures.answers.not_kept("figures")})
 
@@ -138,6 +139,7 @@ class Side:
                 verdicts.put(verdict, asked[verdict.task.name, verdict.profile], supervisor.readings)
                 row = {**verdict.to_dict(), "reused": False}
                 send({"verdict": row} | self._ran(verdict.record, supervisor.readings))
+        self.keys.imports.parsed.keep()
         _need_kept(verdicts.answers)
         send({"notes": verdicts.answers.not_kept("verdicts")})
 

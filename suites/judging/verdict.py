@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -84,6 +85,12 @@ class Verdict:
     def outcome(self) -> str:
         """The verdict compared with what the method declares: a name in `outcomes.OUTCOMES`."""
         return outcome_of(self.verdict, self.task.expected, bool(self.task.origin or self.task.target))
+
+    @property
+    def raised(self) -> bool:
+        """Whether it is an error that the method raised; memory and time that ran out are no such error."""
+        cause = re.search(r"memory|RESOURCE_EXHAUSTED", self.reason, re.IGNORECASE)
+        return self.verdict == "error" and self.reason.startswith("the method raised ") and cause is None
 
     @property
     def to_declare(self) -> str:

@@ -28,7 +28,7 @@ and ``record``, what it read."""
 class Verdicts:
     """Verdicts that are used again while everything that was read to reach them is unchanged.
 
-    Errors are never kept, because this machine may have caused them.
+    An error is not kept, because this machine may have caused it, unless it is one that the method raises and declares.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Verdicts:
         return verdict
 
     def put(self, verdict: Verdict, task: Task, readings: Record) -> None:
-        """Keep the verdict on a task, unless it is an error, or a module of gradgate was edited since the run began.
+        """Keep the verdict on a task, unless it is an undeclared error, or gradgate was edited since the run began.
 
         Args:
             verdict: the verdict, with the identities of the readings on which it rests.
@@ -121,7 +121,9 @@ class Verdicts:
             readings: identity -> reading, of at least these.
         """
         key, places = self.key(task), self._of(task)
-        if verdict.verdict == "error" or not key or not self.keys.unchanged(JUDGING, places):
+        if verdict.verdict == "error" and not (verdict.outcome == "finding" and verdict.raised):
+            return
+        if not key or not self.keys.unchanged(JUDGING, places):
             return
         record = {identity: readings[identity] for identity in verdict.record}
         row = {name: value for name, value in verdict.to_dict().items() if name != "record"}

@@ -137,6 +137,25 @@ def test_an_error_is_never_kept(inside: None, plugin: Callable[..., str], verify
         assert (row["verdict"], row["reused"]) == ("error", False)
 
 
+@pytest.mark.parametrize(("words", "kept"), [("no NaN here", True), ("cannot allocate memory", False)])
+def test_an_error_that_the_method_raises_and_declares_is_kept(
+    inside: None, verify: Verify, tmp_path: Path, words: str, kept: bool
+) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "pairs.py").write_text(
+        "import torch\n\nimport gradgate\n\n\ndef twice(x):\n    if x.isnan().any() or x.isinf().any():\n"
+        f"        raise ValueError({words!r})\n    return 2 * x\n\n\n"
+        "def plain(x):\n    return x + x\n\n\n"
+        "pair = gradgate.Pair(twice, reference=plain, inputs={'x': gradgate.normal('N')}, dims={'N': (3,)},\n"
+        "    expected={'not_finite': 'it refuses them'})\n"
+    )
+    asked = ("pairs.py", "--claim", "not_finite")
+    [first] = verify(*asked, family="")
+    [again] = verify(*asked, family="")
+    assert (first["verdict"], first["reused"]) == (again["verdict"], False) == ("error", False)
+    assert again["reused"] == kept
+
+
 def test_one_problem_by_its_spec_is_always_judged(inside: None, plugin: Callable[..., str], verify: Verify) -> None:
     for _ in range(2):
         assert reused(verify(f"{plugin()}:good", "--claim", "value", "--spec", "{}")) == {False}
