@@ -4,7 +4,7 @@ What is added to it is exact. A Python float becomes the float32 scalar that the
 counter becomes the integer scalar that it is in a compiled kernel. A function of libdevice is computed in float64 and
 rounded once; CUDA's own is within two units in the last place of that. Tuning takes the first legal configuration,
 because every one of them must give the same gradient. The context of a device, which libraries enter around a launch,
-does nothing on the CPU. A launch that the interpreter cannot run raises `Inapplicable` with the interpreter's own words.
+does nothing on the CPU. A launch that the interpreter cannot run raises `Inapplicable` with the interpreter's message.
 """
 
 from __future__ import annotations
