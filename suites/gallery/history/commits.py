@@ -43,7 +43,6 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         gives: what it does to gradients or bytes, for the pairs that are gated.
         pairs: variables of the file of pairs, those whose functions exist before and after; all if there are none.
         base: the revision before; if it is not given, the first parent.
-        allow: entries of the file of allowed rises, which its author would have committed with it.
         forwards: the outcome of the gate from the revision before to the commit, if it is not as it should be.
         backwards: that of the gate from the commit to the revision before.
         because: why, and which declaration would have caught what is missed.
@@ -53,7 +52,6 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     gives: Gives
     pairs: tuple[str, ...] = ()
     base: str = ""
-    allow: tuple[Mapping[str, Any], ...] = ()
     forwards: Outcome | Literal[""] = ""
     backwards: Outcome | Literal[""] = ""
     because: str = ""

@@ -28,7 +28,7 @@ from gradgate.suites.gallery.history.commits import (
     Commit,
     Repository,
 )
-from gradgate.suites.gallery.history.scratch import ALLOW, PAIRS, Scratch
+from gradgate.suites.gallery.history.scratch import PAIRS, Scratch
 from gradgate.suites.gallery.judge import QUIET
 from gradgate.suites.gate.compare import FAILURES
 
@@ -87,10 +87,10 @@ def row_of(
     """
     after = scratch.commit(commit.commit)
     before = scratch.commit(commit.base or f"{after}^")
-    ours = _files(repository, commit)
+    pairs = repository.library.path.read_text(encoding="utf-8")
     table = _table(repository, commit)
     place = settings.report / repository.name / f"{after[:12]}.json"
-    key = _key(*ours.values(), table, before, after, environment.key)
+    key = _key(pairs, table, before, after, environment.key)
     row, kept = _known(place), True
     if row.get("key") != key or settings.fresh:
         date, title = scratch.title(after)
@@ -110,8 +110,8 @@ def row_of(
         if side in row or side not in settings.sides:
             continue
         kept = False
-        old = scratch.with_ours(base, ours, table)
-        change = scratch.with_ours(head, ours, table, parents=[old])
+        old = scratch.with_ours(base, pairs, table)
+        change = scratch.with_ours(head, pairs, table, parents=[old])
         document, status, words, spent = _gated(repository, scratch, old, change, environment, settings)
         written = settings.report / repository.name / "gates" / f"{after[:12]}_{side}.json"
         write_atomically(written, json.dumps(document, indent=1) + "\n")
@@ -194,21 +194,6 @@ def _table(repository: Repository, commit: Commit) -> dict[str, Any]:
     """The table ``[tool.gradgate]`` with which a commit is gated."""
     named = [f"{PAIRS}:{name}" for name in commit.pairs] or [PAIRS]
     return {"pairs": named, "profiles": ["cpu"], **repository.table.settings}
-
-
-def _files(repository: Repository, commit: Commit) -> dict[str, str]:
-    """The files that are added to a commit and to the one before: the pairs, and the rises that are allowed."""
-    files = {PAIRS: repository.library.path.read_text(encoding="utf-8")}
-    if commit.allow:
-        entries = [{name: _toml(value) for name, value in entry.items()} for entry in commit.allow]
-        lines = ["[[allow]]\n" + "".join(f"{name} = {value}\n" for name, value in entry.items()) for entry in entries]
-        files[ALLOW] = "\n".join(lines)
-    return files
-
-
-def _toml(value: Any) -> str:
-    """A value of an entry in TOML: JSON's form is legal for all but dates."""
-    return value.isoformat() if isinstance(value, datetime.date) else json.dumps(value)
 
 
 def with_outcomes(row: Row, commit: Commit) -> Row:

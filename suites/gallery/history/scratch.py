@@ -14,8 +14,6 @@ from gradgate.references.errors import UsageError
 
 PAIRS = "gradgate_pairs.py"
 """The file of pairs in the scratch clone."""
-ALLOW = "gradgate_allow.toml"
-"""The file of allowed rises there."""
 WHO = {
     f"GIT_{who}_{what}": value
     for who in ("AUTHOR", "COMMITTER")
@@ -51,14 +49,12 @@ class Scratch:
         date, _, title = self._git("show", "--no-patch", "--format=%cs %s", commit).strip().partition(" ")
         return date, title
 
-    def with_ours(
-        self, commit: str, ours: Mapping[str, str], settings: Mapping[str, Any], parents: Sequence[str] = ()
-    ) -> str:
-        """A commit with the files of another one, files of ours, and settings; returns its hash.
+    def with_ours(self, commit: str, pairs: str, settings: Mapping[str, Any], parents: Sequence[str] = ()) -> str:
+        """A commit with the files of another one, a file of pairs, and settings; returns its hash.
 
         Args:
             commit: whose files.
-            ours: name -> text of the files that are added.
+            pairs: the text of the file of pairs.
             settings: the table ``[tool.gradgate]``.
             parents: the parents of the new commit.
 
@@ -73,7 +69,7 @@ class Scratch:
         if "gradgate" in tomllib.loads(project).get("tool", {}):
             raise UsageError(f"{commit[:10]} has a table [tool.gradgate] already")
         table = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
-        for name, text in {**ours, "pyproject.toml": f"{project}\n[tool.gradgate]\n{table}"}.items():
+        for name, text in ((PAIRS, pairs), ("pyproject.toml", f"{project}\n[tool.gradgate]\n{table}")):
             blob = self._git("hash-object", "-w", "--stdin", text=text).strip()
             self._git("update-index", "--add", "--cacheinfo", f"100644,{blob},{name}", env=index)
         tree = self._git("write-tree", env=index).strip()
