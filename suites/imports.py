@@ -64,6 +64,11 @@ class Imports:
                 waiting += [*imported, *_parents(name)]
         return dict(sorted(files.items()))
 
+    def text(self, name: str) -> str | None:
+        """The sha256 of a module's own text; None if it is in none of the packages."""
+        place = self.file(name)
+        return None if place is None else self._imports(name, place)[0]
+
     def file(self, name: str) -> Path | None:
         """The file of a module; None if it is in none of the packages."""
         if name not in self._files:

@@ -379,7 +379,9 @@ def _unjudged(after: Half, verdicts: Verdicts) -> list[Finding]:
 
 
 def _beside_fixes(findings: list[Finding]) -> list[Finding]:
-    """The findings; a rise of a method that this change fixes does not fail, as its base computes something else.
+    """The findings; what a method that this change fixes costs does not fail, as its base computes something else.
+
+    That is a rise, or more decisions that do not go both ways: a fix may add a branch that no draw reaches.
 
     If the base's program fails, there is nothing to compare with: the figure is new.
     """
@@ -387,10 +389,12 @@ def _beside_fixes(findings: list[Finding]) -> list[Finding]:
     mended = fixed - {finding.owner for finding in findings if finding.kind == "refuted"}
 
     def beside(finding: Finding) -> Finding:
-        if not finding.row or owner(finding.row) not in mended:
+        if (owner(finding.row) if finding.row else finding.owner) not in mended:
             return finding
         if finding.kind == "unmeasured" and finding.sentence.startswith("failed on the base: the program failed"):
             return replace(finding, kind="new")
-        return replace(finding, kind="with_fix") if finding.kind == "rise" else finding
+        decisions = finding.kind == "narrowed" and finding.name.endswith(f":{compare.DECISIONS}")
+        costs = finding.kind == "rise" or decisions
+        return replace(finding, kind="with_fix") if costs else finding
 
     return [beside(finding) for finding in findings]

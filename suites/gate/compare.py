@@ -30,11 +30,10 @@ class Finding:
     Attributes:
         kind: ``rise``, ``fall``, ``missing``, ``failed``, ``refuted``, ``unexpected`` (upheld, declared false),
             ``withdrawn`` (a claim taken back), ``narrowed`` (a declaration that tries or promises less, or fewer
-            decisions that go both ways), ``allowed``,
-            ``unmeasured``, ``left_out`` (a pair leaves a quantity out), ``fixed`` (refuted on the base, upheld on the
-            head), ``with_fix`` (a rise of a method that is fixed), ``known`` (an error that is declared), ``renamed``,
-            ``declared`` (otherwise than on the base), ``edited`` (a benchmark), ``new``, ``expired`` or ``unused``
-            (entries of allow.toml), ``time``.
+            decisions that go both ways), ``allowed``, ``unmeasured``, ``left_out`` (a pair leaves a quantity out),
+            ``fixed`` (refuted on the base, upheld on the head), ``with_fix`` (a rise, or fewer decisions both ways, of
+            a method that is fixed), ``known`` (an error that is declared), ``renamed``, ``declared`` (otherwise than on
+            the base), ``edited`` (a benchmark), ``new``, ``expired`` or ``unused`` (entries of allow.toml), ``time``.
         name: the name of the cell, claim or benchmark.
         row: the cell's dict; {} if the finding is not about a cell.
         quantity, base, head: the figures, if there are two.
@@ -117,7 +116,9 @@ def compare(base: Half, head: Half, allowed: Iterable[Entry], today: datetime.da
 def decisions(
     before: Mapping[str, Counts], after: Mapping[str, Counts], allowed: Iterable[Entry], today: datetime.date
 ) -> list[Finding]:
-    """Pairs of which a smaller share of decisions goes both ways than on the base; a change may add some of neither.
+    """Pairs of which more decisions do not go both ways than on the base, and a larger share of all.
+
+    A change may add as many of the one kind as there were, and it may remove decisions that went both ways.
 
     Args:
         before, after: method -> `Verdict.decisions` of its upheld formula on the base and on the head, under one name;
@@ -129,7 +130,7 @@ def decisions(
         (was, of), (now, left) = (
             (one.get("both", 0), one.get("decisions", 0)) for one in (before[method], after[method])
         )
-        if _share(now, left) >= _share(was, of):
+        if left - now <= of - was or _share(now, left) >= _share(was, of):
             continue
         never = ", ".join(after[method]["never"][:NEVER])
         sentence = f"{now} of {left} decisions both ways, and {was} of {of} on the base; never: {never}"

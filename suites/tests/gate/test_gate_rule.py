@@ -331,13 +331,18 @@ def reached(both: int, every: int) -> dict[str, dict[str, Any]]:
     [
         ((41, 43), (41, 43), False),
         ((41, 43), (42, 44), False),
+        ((5, 6), (4, 5), False),
+        ((5, 6), (4, 6), True),
+        ((80, 100), (99, 120), False),
         ((41, 41), (41, 42), True),
         ((0, 0), (0, 1), True),
         ((0, 0), (1, 1), False),
         ((41, 43), (0, 0), False),
     ],
 )
-def test_a_smaller_share_of_decisions_both_ways_fails(was: tuple[int, int], now: tuple[int, int], fails: bool) -> None:
+def test_more_decisions_and_a_larger_share_that_never_go_both_ways_fail(
+    was: tuple[int, int], now: tuple[int, int], fails: bool
+) -> None:
     found = decisions(reached(*was), reached(*now), (), TODAY)
     assert [(one.kind, one.name) for one in found] == [("narrowed", "f:m:jax:decisions")] * fails
     for one in found:
@@ -424,18 +429,27 @@ def test_a_method_without_a_verdict_on_its_gradient_is_not_a_pass() -> None:
     assert not gate._unjudged(after, keyed(judged("value", "refuted")))
 
 
-def test_a_rise_beside_a_fix_is_shown_and_does_not_fail() -> None:
-    rise = Finding("rise", "f:m:jax@cpu", cell(), "temp_bytes", 100, 150)
+COSTS = {
+    "f:m:jax@cpu\n  temp_bytes 100 → 150 B": Finding("rise", "f:m:jax@cpu", cell(), "temp_bytes", 100, 150),
+    "f:m:jax:decisions\n  1 of 2": Finding("narrowed", "f:m:jax:decisions", sentence="1 of 2", owner="f:m:jax"),
+}
+
+
+@pytest.mark.parametrize("words", COSTS)
+def test_what_a_fix_costs_is_shown_and_does_not_fail(words: str) -> None:
+    cost = COSTS[words]
     fixed, refuted = (Finding(kind, f"f:m:jax:{kind}", owner="f:m:jax") for kind in ("fixed", "refuted"))
-    assert document(*gate._beside_fixes([rise, fixed])).status == 0
-    said = text(document(*gate._beside_fixes([rise, fixed])))
+    assert document(*gate._beside_fixes([cost, fixed])).status == 0
+    said = text(document(*gate._beside_fixes([cost, fixed])))
     assert "fixed by this change f:m:jax:fixed" in said
-    assert "rises with the fix f:m:jax@cpu\n  temp_bytes 100 → 150 B" in said
-    assert said.endswith("PASS: 1 claim is fixed by this change, 1 figure rises with the fix\n")
-    assert document(*gate._beside_fixes([rise])).status == 1
-    assert document(*gate._beside_fixes([rise, fixed, refuted])).status == 1
+    assert f"comes with the fix {words}" in said
+    assert said.endswith("PASS: 1 claim is fixed by this change, 1 finding comes with the fix\n")
+    assert document(*gate._beside_fixes([cost])).status == 1
+    assert document(*gate._beside_fixes([cost, fixed, refuted])).status == 1
     other = Finding("fixed", "f:n:jax:fixed", owner="f:n:jax")
-    assert document(*gate._beside_fixes([rise, other])).status == 1
+    assert document(*gate._beside_fixes([cost, other])).status == 1
+    narrower = Finding("narrowed", "f:m:jax:examples", sentence="fewer examples", owner="f:m:jax")
+    assert document(*gate._beside_fixes([narrower, fixed])).status == 1, "a narrower declaration is no cost of a fix"
 
 
 def test_the_document_names_the_files_that_ran_and_the_laws() -> None:

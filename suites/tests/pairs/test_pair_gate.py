@@ -152,7 +152,7 @@ def test_a_fix_is_told_and_the_bytes_that_come_with_it_do_not_fail(
     ran = gradgate("gate", "--base", "wrong")
     assert ran.status == 0, ran.out + ran.err
     assert "fixed by this change square:square:torch:gradient_exact" in ran.out
-    assert f"rises with the fix {NAME}" in ran.out
+    assert f"comes with the fix {NAME}" in ran.out
     assert "fixed by this change" in ran.out.rstrip().splitlines()[-1]
 
 
