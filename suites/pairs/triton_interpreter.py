@@ -3,13 +3,14 @@
 What is added to it is exact. A Python float becomes the float32 scalar that the compiler makes of it, and a loop
 counter becomes the integer scalar that it is in a compiled kernel. A function of libdevice is computed in float64 and
 rounded once; CUDA's own is within two units in the last place of that. Tuning takes the first legal configuration,
-because every one of them must give the same gradient. A launch that the interpreter cannot run raises `Inapplicable`
-with the interpreter's own words.
+because every one of them must give the same gradient. The context of a device, which libraries enter around a launch,
+does nothing on the CPU. A launch that the interpreter cannot run raises `Inapplicable` with the interpreter's message.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import importlib
 import math
@@ -70,6 +71,9 @@ def prepare() -> None:
     jit.JITFunction.run = _launched(jit.JITFunction.run)
     driver: Any = importlib.import_module("triton.runtime.driver")
     driver._create_driver = _driver(driver._create_driver)
+    cpu: Any = importlib.import_module("torch.cpu")
+    if not hasattr(cpu, "device"):  # torch.cuda and torch.xpu have it, and libraries choose among the three
+        cpu.device = contextlib.nullcontext
     if interpreting():
         interpreter: Any = importlib.import_module("triton.runtime.interpreter")
         interpreter.InterpretedFunction.run = _launched(interpreter.InterpretedFunction.run)

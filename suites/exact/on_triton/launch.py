@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +88,8 @@ def tuned(run: Callable[..., Any], bench: Callable[..., Any], tuner: Any, args: 
 
     def pruned(given: Any) -> list[Any]:
         found = list(prune(given))
+        traces.trials = max(traces.trials, len(found))
+        found = found if traces.tried else unlike(tuner, found)
         traces.choices = max(traces.choices, len(found))
         first = traces.choice % len(found)
         return found[first:] + found[:first]  # the first of those that are equally fast is chosen
@@ -110,6 +112,21 @@ def tuned(run: Callable[..., Any], bench: Callable[..., Any], tuner: Any, args: 
     place = f"{tuner.base_fn.__name__}, {declared(tuner.base_fn)}"
     traces.tuned[f"{place} with {tuner.best_config}"] = None
     return result
+
+
+def unlike(tuner: Any, configurations: Sequence[Any]) -> list[Any]:
+    """The configurations of a tuner that differ in the interpreter, the first of each kind.
+
+    It knows neither warps nor stages. They make a difference only if the kernel has arguments of these names, or if a
+    heuristic between the tuner and the kernel may read them.
+    """
+    if tuner.fn.fn is not tuner.base_fn:
+        return list(configurations)
+    found: dict[Any, Any] = {}
+    for one in configurations:
+        seen = {name: value for name, value in one.all_kwargs().items() if name in tuner.arg_names}
+        found.setdefault((repr(sorted(seen.items())), one.pre_hook), one)
+    return list(found.values())
 
 
 def declared(function: Any) -> str:

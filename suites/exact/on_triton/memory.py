@@ -53,7 +53,8 @@ class Traces:
         undefined: stores of numbers that follow from undefined ones; a fault if they reach the answer.
         shared: loads of what another program of the launch wrote, or stores over what another one read.
         tuned: launches of tuners, each ``kernel, file.py:123 with a configuration``.
-        choices: the largest number of configurations that a tuner had.
+        trials: the largest number of configurations that a tuner had.
+        choices: the largest number of those that differ in the interpreter.
     """
 
     order: str = "forwards"
@@ -63,6 +64,7 @@ class Traces:
     undefined: dict[str, None] = field(default_factory=dict)
     shared: dict[str, None] = field(default_factory=dict)
     tuned: dict[str, None] = field(default_factory=dict)
+    trials: int = 0
     choices: int = 0
 
 

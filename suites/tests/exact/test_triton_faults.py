@@ -316,6 +316,16 @@ FAULTS = {
         "",
         words="if every configuration was tried before",
     ),
+    "an accumulator that no trial resets, of configurations that differ in warps only": planted(
+        "offset",
+        FREE,
+        "_tuned_kernel",
+        'triton.Config({"B": 8})',
+        'triton.Config({"B": 4}, num_warps=8)',
+        ', reset_to_zero=["total"]',
+        "",
+        words="if every configuration was tried before",
+    ),
     # formulas
     "a factor forgotten": planted(
         "attention",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -67,3 +68,26 @@ def test_what_is_planted_in_a_backward_kernel_is_refuted_at_the_first_problem(
     found = judge.judge(path, ("gradient_exact",), examples=1)
     assert {verdict for verdict, _ in found.values()} == {"refuted"}, found
     assert len(found) == len(KERNELS)
+
+
+def test_of_the_configurations_of_a_tuner_one_of_each_kind_runs() -> None:
+    triton = pytest.importorskip("triton")
+    from gradgate.suites.exact.on_triton import launch
+
+    def plain(x: Any, B: Any) -> None: ...
+    def asking(x: Any, B: Any, num_warps: Any) -> None: ...
+
+    def reset(given: Any) -> None: ...
+
+    many = [triton.Config({"B": b}, num_warps=w, num_stages=s) for b in (4, 8) for w in (1, 2) for s in (1, 2)]
+    hooked = [*many, triton.Config({"B": 4}, pre_hook=reset)]
+
+    def kinds(tuner: Any) -> list[tuple[int, int]]:
+        return [(one.kwargs["B"], one.num_warps) for one in launch.unlike(tuner, tuner.configs)]
+
+    tuned = triton.autotune(many, key=[])
+    assert kinds(tuned(triton.jit(plain))) == [(4, 1), (8, 1)]
+    # the twins: whatever a kernel, a hook or a heuristic may read is kept apart
+    assert kinds(tuned(triton.jit(asking))) == [(4, 1), (4, 2), (8, 1), (8, 2)]
+    assert len(kinds(triton.autotune(hooked, key=[])(triton.jit(plain)))) == 3
+    assert len(kinds(tuned(triton.heuristics({"B": lambda given: given["num_warps"]})(triton.jit(plain))))) == 8

@@ -147,6 +147,16 @@ def test_a_mistake_in_a_kernel_is_refuted(tmp_path: Path, judge: Any, name: str,
 
 
 @needs_triton
+@pytest.mark.parametrize(("scale", "verdict"), [("3.0", "upheld"), ("2.0", "refuted")])
+def test_a_library_may_enter_the_device_of_a_tensor(tmp_path: Path, judge: Any, scale: str, verdict: str) -> None:
+    launch = "        _backward[(triton"
+    entered = "        with getattr(torch, x.device.type).device(x.device.index):\n    " + launch
+    text = KERNELS.replace(launch, entered).replace("3.0 * scale", f"{scale} * scale")
+    found = judge(tmp_path / f"entered_{verdict}.py", text, ("gradient_exact", "gradient_float32"))
+    assert {one.verdict for one in found.values()} == {verdict}, found
+
+
+@needs_triton
 def test_what_the_interpreter_cannot_do_is_inapplicable_in_its_own_words(tmp_path: Path, judge: Any) -> None:
     found = judge(tmp_path / "fast.py", KERNELS.partition("squash =")[0] + REFUSED, ("outputs",))["outputs"]
     assert found.verdict == "inapplicable", found
