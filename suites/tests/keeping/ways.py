@@ -189,7 +189,9 @@ WAYS = {
         {"site-packages/lib-1.dist-info/METADATA": "Name: lib\nVersion: 1\n"},
     ),
     "a module of a package that is read as text": Way(
-        "open('site-packages/lib/__init__.py').read()\n", write("site-packages/lib/__init__.py", "x = 2\n"), PACKAGE
+        "import importlib.util\nopen(importlib.util.find_spec('lib').origin).read()\n",
+        write("site-packages/lib/__init__.py", "x = 2\n"),
+        PACKAGE,
     ),
     "a variable": Way("import os\nos.environ.get('MY_FLAG')\n", variable("MY_FLAG", "2")),
     "a variable, by os.getenv": Way("import os\nos.getenv('MY_FLAG')\n", variable("MY_FLAG", "2")),
