@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import sys
 import types
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -69,7 +70,7 @@ def plain_penalised(logits, labels):
 
 CONSTANT = "its backward pass counts what it computes as constants, so its second derivative is wrong"
 OUTSIDE = "the sum from the last token back takes in what its block pointers load behind the tensor, unpadded"
-HOW = {"dtypes": ("float32",), "devices": ("interpreter",), "framework": "torch"}
+HOW: dict[str, Any] = {"dtypes": ("float32",), "devices": ("interpreter",), "framework": "torch"}
 positive = gradgate.uniform("B T H K", 0.1, 1.0)
 normalised = gradgate.Pair(
     attention,

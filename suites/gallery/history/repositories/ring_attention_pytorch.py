@@ -12,6 +12,8 @@
 
 import warnings
 
+from typing import Any
+
 import torch
 
 import gradgate
@@ -71,7 +73,7 @@ def but_the_first(hidden):
 
 
 QKV = {name: normal("B T 2 D") for name in "qkv"}
-HOW = {"dims": {"B": (1, 2), "T": (4, 1, 6), "D": (4, 1)}, "dtypes": ("float32",)}
+HOW: dict[str, Any] = {"dims": {"B": (1, 2), "T": (4, 1, 6), "D": (4, 1)}, "dtypes": ("float32",)}
 BOTH = {"causal": (False, True)}
 tiled = gradgate.Pair(flash, reference=plain, inputs=QKV, options=BOTH, name="flash", **HOW)
 hidden = gradgate.Pair(hidden_keys, reference=plain_hidden, inputs={**QKV, "hidden": mask("B T")}, **HOW)
