@@ -11,7 +11,6 @@
 """ring-attention-pytorch: its flash attention, as one machine runs it, against plain attention."""
 
 import warnings
-
 from typing import Any
 
 import torch
