@@ -348,7 +348,7 @@ def test_what_was_drawn_once_is_judged_as_hypothesis_would_have_it(fate: str, mo
     method, check = registry.methods("state_space", "backprop", "torch")[0], CHECKS["gradient"]
     claim, subject = method.claim("gradient_float64"), Subject(method, lambda _: None)
 
-    def found() -> tuple[Judging, list[str]]:
+    def run() -> tuple[Judging, list[str]]:
         made, order = Judging(), []
 
         def judged(case: Case) -> None:
@@ -371,10 +371,10 @@ def test_what_was_drawn_once_is_judged_as_hypothesis_would_have_it(fate: str, mo
             )
         return made, order
 
-    once = found()
+    once = run()
     with monkeypatch.context() as patched:
         patched.setattr(search, "_drawn", dict[str, Any]().__getitem__)  # nothing is known: Hypothesis draws at once
-        anew = found()
+        anew = run()
     assert [*once[0].judged] == [*anew[0].judged], "the same problems in the same order"
     assert once[0].problems == anew[0].problems
     assert (once[0].failure is None) == (anew[0].failure is None) == (fate != "one kind is refuted")
@@ -383,7 +383,7 @@ def test_what_was_drawn_once_is_judged_as_hypothesis_would_have_it(fate: str, mo
     if fate == "all pass":
         assert once[1] == anew[1]
         monkeypatch.setattr(search, "_falsify", None)
-        assert found()[1] == once[1], "what is drawn the second time is not drawn by Hypothesis"
+        assert run()[1] == once[1], "what is drawn the second time is not drawn by Hypothesis"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
