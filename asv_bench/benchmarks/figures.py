@@ -24,6 +24,8 @@ def _measured() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
 
     def keep(event: dict[str, Any]) -> None:
+        if "figure" not in event:  # notes on what the next run measures again
+            return
         figure = event["figure"]
         measured = figures(figure) if figure["status"] in ("measured", "too_large") else {}
         measured["peak_bytes"] = figure.get("peak_bytes") if measured else None

@@ -141,3 +141,17 @@ def test_a_figure_has_its_peak_and_the_arrays_of_the_commit_are_written(
     assert figures.track_temp_bytes(found, "") == 48
     assert figures.track_state_bytes(found, "") == 16
     assert math.isnan(figures.track_peak_bytes(found, "")), "skipped, and not failed"
+
+
+def test_a_cell_is_measured_as_the_gate_does_it(
+    benchmarks: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    module = sys.modules["benchmarks.figures"]
+    entry = next(entry for entry in module.ENTRIES if entry["cell"] and entry["method"] == "chain:backprop:torch")
+    monkeypatch.setattr(module, "ENTRIES", [entry])
+    monkeypatch.setenv("GRADGATE_CACHE", str(tmp_path))
+    monkeypatch.delenv("GRADGATE_ALIVE", raising=False)
+    found = module._measured()
+    assert found[entry["name"]]["status"] == "measured", found
+    assert found[entry["name"]]["temp_bytes"] > 0
