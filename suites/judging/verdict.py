@@ -89,7 +89,7 @@ class Verdict:
     @property
     def raised(self) -> bool:
         """Whether it is an error that the method raised; memory and time that ran out are no such error."""
-        cause = re.search(r"memory|RESOURCE_EXHAUSTED", self.reason, re.IGNORECASE)
+        cause = re.search(r"out of memory|not enough memory|allocate|RESOURCE_EXHAUSTED|bad_alloc", self.reason)
         return self.verdict == "error" and self.reason.startswith("the method raised ") and cause is None
 
     @property
