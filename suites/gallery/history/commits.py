@@ -46,6 +46,8 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         forwards: the outcome of the gate from the revision before to the commit, if it is not as it should be.
         backwards: that of the gate from the commit to the revision before.
         because: why, and which declaration would have caught what is missed.
+        revised: what was declared until the gate spoke, if the commit was then read again and declared otherwise. Such
+            a commit is no independent test of the gate.
     """
 
     commit: str
@@ -55,6 +57,7 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     forwards: Outcome | Literal[""] = ""
     backwards: Outcome | Literal[""] = ""
     because: str = ""
+    revised: str = ""
 
     def declared(self) -> tuple[str, str]:
         """The outcomes that are declared: forwards and backwards."""

@@ -90,4 +90,4 @@ hidden = gradgate.Pair(
     hidden_keys, reference=plain_hidden, inputs={**QKV, "hidden": mask("B T")}, dims=SIZES, by_backward=True
 )
 tiled = gradgate.Pair(flash, reference=plain, inputs=QKV, dims=SIZES, options=BOTH, dtypes=("float32",), name="flash")
-cosine = gradgate.Pair(cosine_flash, reference=plain_cosine, inputs=QKV, dims=SIZES, name="cosine")
+cosine = gradgate.Pair(cosine_flash, reference=plain_cosine, inputs=QKV, dims=SIZES, dtypes=("float32",), name="cosine")
