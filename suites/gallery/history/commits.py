@@ -21,13 +21,14 @@ MOST_LINES = 30
 PASSED, CAUGHT, MISSED, ALARM, UNMEASURED = "passed", "caught", "missed", "false alarm", "not measured"
 """What became of a gate: it passes as it should · it fails as it should · it says less than it should · it fails though
 it should pass · it ends without a verdict."""
-Gives = Literal["fixed", "broken", "bytes fall", "bytes rise", "neutral"]
+Gives = Literal["fixed", "broken", "bytes fall", "bytes rise", "trade", "neutral"]
 Outcome = Literal["passed", "caught", "missed", "false alarm", "not measured"]
 WANTED: Mapping[str, tuple[str, str]] = {
     "fixed": ("fixed", "refuted"),
     "broken": ("refuted", "fixed"),
     "bytes fall": ("fall", "rise"),
     "bytes rise": ("rise", "fall"),
+    "trade": ("rise", "rise"),
     "neutral": ("", ""),
 }
 """What a commit gives -> the kind of finding that the gate must have forwards, and backwards; "": it must pass."""

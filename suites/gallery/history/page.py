@@ -22,9 +22,11 @@ ours, and were written as a maintainer would write them: `suites/gallery/history
 NAME --repository PATH` gates the commits of a clone again. [Adopt it in your library](adopt.md) tells how it is done.
 
 *Caught* means that the gate fails with the finding that it should have, and *passed* that it passes and says what it
-should: "fixed by this change", or that bytes fall. *Missed* means that it says less, and a *false alarm* is a failure
-that it should not have. Seconds are processor seconds of a gate with one worker, when the machine was busy with other
-work. If both directions ran together, the second one found in the cache what the first had measured.
+should: "fixed by this change", or that bytes fall. A *trade* is one figure that falls and another that rises, such as
+bytes and FLOPs under a checkpoint: each direction fails until somebody allows the rise. *Missed* means that the gate
+says less, and a *false alarm* is a failure that it should not have. Seconds are processor seconds of a gate with one
+worker, when the machine was busy with other work. If both directions ran together, the second one found in the cache
+what the first had measured.
 """
 REVISED = """Commits with a star ({count}) were declared otherwise until the gate spoke, and were then read again. They
 show that the gate is right, and not that it says what was foreseen. The notes say what was declared before.
