@@ -304,7 +304,7 @@ def test_a_cast_to_booleans_asks_whether_a_number_is_zero(framework: str) -> Non
         )
         found = judged(pair, ("gradient_exact",))["gradient_exact"].decisions
         assert (found["decisions"], found["both"]) == (1, both), found
-        assert any(one["what"] == "… ≠ 0" for one in found["sides"]), found
+        assert any(one["what"] == "… != 0" for one in found["sides"]), found
 
 
 def test_a_comparison_of_a_number_that_was_read_out_is_a_decision() -> None:
