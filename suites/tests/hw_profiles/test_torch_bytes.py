@@ -1,3 +1,5 @@
+import itertools
+
 import pytest
 
 from gradgate.hw_profiles import torch_memory
@@ -105,3 +107,24 @@ def test_a_program_that_raises_or_leaves_is_a_failed_measurement():
     failed = torch_memory.measure(lambda x: x @ x, (torch.ones(2, 3),))
     assert failed.status == "failed"
     assert "RuntimeError" in failed.reason
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # from PyTorch's first jvp
+def test_bytes_in_forward_mode_are_those_of_the_allocator():
+    """A zero tangent has a size and no memory. PyTorch's profiler, which reads the allocator, is the judge."""
+    from torch.profiler import ProfilerActivity, profile
+
+    def cross_entropy(w, x, hot):
+        out = x @ w
+        return ((out - out.max(-1, keepdim=True).values).exp().sum(-1).log() - (out * hot).sum(-1)).sum()
+
+    def program(w, x, hot):
+        return torch.func.jvp(lambda w: cross_entropy(w, x, hot), (w,), (torch.ones_like(w),))
+
+    arguments = torch.ones(16, 10), torch.ones(BATCH, 16), torch.eye(10)[torch.arange(BATCH) % 10]
+    tracked = torch_memory.peak(program, arguments)
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        program(*arguments)
+    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+    alive = itertools.accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns()))
+    assert tracked.total_bytes - tracked.held_bytes == max(alive)
