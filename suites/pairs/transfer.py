@@ -68,7 +68,7 @@ def call(device: str, function: Callable[..., Any], arguments: Sequence[Any], ke
     def back(leaf: torch.Tensor) -> torch.Tensor:
         if torch._C._functorch.is_functorch_wrapped_tensor(leaf):
             return leaf.to("cpu")
-        found: torch.Tensor = _Back.apply(leaf, copies)  # type: ignore[no-untyped-call]
+        found: torch.Tensor = _Back.apply(leaf, copies)
         found.copies = copies  # type: ignore[attr-defined]
         return found
 
