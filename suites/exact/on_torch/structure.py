@@ -92,7 +92,7 @@ class _Row:
     def places(self, value: Any) -> Any:
         """An argument with places instead of floats."""
         if isinstance(value, torch.Tensor):
-            return self._add(self.read(value)) if value.dtype in INEXACT else value
+            return self._add(self.read(value)) if value.dtype in INEXACT else value.cpu()
         if isinstance(value, (list, tuple)):
             return [self.places(item) for item in value]
         return value
@@ -140,8 +140,9 @@ def put_accumulated(this: Any, given: dict[str, Any]) -> Any:
     target = this.read(given["self"])
     places = torch.arange(target.size).reshape(target.shape)
     if this.name == "put":
-        return added(target, as_numpy(given["index"]), this.read(given["source"]))
-    where = as_numpy(torch.ops.aten.index.Tensor(places, given["indices"]))
+        return added(target, as_numpy(given["index"].cpu()), this.read(given["source"]))
+    indices = [index if index is None else index.cpu() for index in given["indices"]]
+    where = as_numpy(torch.ops.aten.index.Tensor(places, indices))
     return added(target, where, np.broadcast_to(balls.whole(this.read(given["values"])), where.shape))
 
 
