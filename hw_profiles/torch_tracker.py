@@ -142,7 +142,9 @@ class Tracker(TorchDispatchMode):
     def _add(self, tensor: torch.Tensor, kind: int, operation: str = "") -> None:
         """Count the storages of a tensor that are not counted, and the changed size of those that are.
 
-        Tensors on the device ``meta`` are counted if a given one is there, as the whole program runs there then.
+        Tensors on the device ``meta`` are counted if a given one is there, as the whole program runs there then. A
+        zero tensor, which forward-mode differentiation uses for a tangent that is known to be 0, has a storage with a
+        size and without memory; it is not counted.
         """
         if tensor.is_meta and not self._on_meta:
             return
@@ -150,7 +152,7 @@ class Tracker(TorchDispatchMode):
             key, size = storage._cdata, storage.nbytes()
             known = self._alive.get(key)
             if known is None:
-                if kind == BEFORE:
+                if kind == BEFORE or torch._is_zerotensor(tensor):
                     continue
                 made = _Storage(kind, operation, tensor.dtype, tuple(tensor.shape))
                 self._alive[key] = weakref.ref(storage, functools.partial(self._drop, key, made)), made

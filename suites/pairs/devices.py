@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gradgate.references import registry
@@ -129,14 +129,10 @@ def _absent(why: str, *_: Any, **__: Any) -> Any:
     raise Inapplicable(why)
 
 
-def moved(device: str, tree: Any) -> Any:
-    """A tree with its tensors on another device, with the same strides and differentiable. "": the tree as it is."""
+def call(device: str, function: Callable[..., Any], arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """What a function returns on a device that `running` gives, with all tensors on the CPU."""
     if not device or device == INTERPRETER:
-        return tree
-    import torch
-    from torch.utils import _pytree
+        return function(*arguments, **keywords)
+    from gradgate.suites.pairs import transfer
 
-    def move(leaf: Any) -> Any:
-        return leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf
-
-    return _pytree.tree_map(move, tree)
+    return transfer.call(device, function, arguments, keywords)

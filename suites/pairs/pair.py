@@ -201,9 +201,10 @@ class Pair(DeclaredPair):
             leaves |= {path: copied(leaves[path]) for path in self.donated}
         arguments = self.arguments(leaves)
         shared = {name: functions.value_of(self.options[name], getattr(problem.spec, name)) for name in self.shared}
+        keywords = shared | dict(options or {})
         with self.seeded(problem.spec), places.running(self._devices(role)) as device:
-            answer = self.loaded[role](*places.moved(device, arguments), **shared, **(options or {}))
-        return trees.usual(self.called, role, trees.flatten(self.where, places.moved(device and "cpu", answer))[0])
+            answer = places.call(device, self.loaded[role], arguments, keywords)
+        return trees.usual(self.called, role, trees.flatten(self.where, answer)[0])
 
     def widened(self, problem: PairProblem, leaves: dict[str, Any]) -> dict[str, Any]:
         """The inputs; if the draw of an input requests float8, or a wider dtype than the problem's, it is cast to that.

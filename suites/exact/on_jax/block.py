@@ -217,11 +217,17 @@ def _located(error: Exception, step: Step | None) -> Exception:
 
 
 INLINED: dict[str, str] = {
-    "jit": "jaxpr", "closed_call": "call_jaxpr", "eval_jaxpr": "call_jaxpr", "remat2": "jaxpr",
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
+    "remat2": "jaxpr",
     "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr", "custom_vmap_call": "call", "composite": "jaxpr", "custom_linear_solve": "",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+    "composite": "jaxpr",
+    "custom_linear_solve": "",
     "linear_call": "callee",
-}  # fmt: skip
+}
 """Calls that are replaced by their body -> the parameter that holds the body; since JAX 0.11 that of a composite is
 ``call_jaxpr``, and a closed call is ``eval_jaxpr``."""
 SILENT = {"DebugEffect", "OrderedDebugEffect", "NamedAxisEffect"}

@@ -29,15 +29,31 @@ from gradgate.suites.exact.on_torch.ways import Known
 
 LONGEST = 5000
 """Most operations of a recording, which keeps the tensors of all of them."""
-WAYS = frozenset((
-    "view", "make", "compute", "copy", "decompose", "take_apart", "take_apart_in_place", "run_prim", "run_foreach",
-))  # fmt: skip
+WAYS = frozenset(
+    (
+        "view",
+        "make",
+        "compute",
+        "copy",
+        "decompose",
+        "take_apart",
+        "take_apart_in_place",
+        "run_prim",
+        "run_foreach",
+    )
+)
 """Ways to evaluate an operation (`ways.way_of`) that are recorded, or whose parts are."""
 CALLS = frozenset((*MOVING, "copy", "fill", "arange", "linspace"))
 """Operations whose rules take a `mode.Call` and read no float that the operation itself returned."""
-VALUED = frozenset((
-    "_is_all_true", "_is_any_true", "_linalg_check_errors", "_assert_async", "_functional_assert_async",
-))  # fmt: skip
+VALUED = frozenset(
+    (
+        "_is_all_true",
+        "_is_any_true",
+        "_linalg_check_errors",
+        "_assert_async",
+        "_functional_assert_async",
+    )
+)
 """Operations that count as views, and whose results depend on numbers."""
 DYNAMIC = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 Watch = Callable[[str, str, Any], Any]

@@ -63,9 +63,13 @@ def booleans_in_place(x: Any, y: Any, at: Any, mask: Any) -> Any:
 def moved(x: Any, y: Any, at: Any, mask: Any) -> Any:
     taken = x[at] + torch.cat([y, x[:2]])
     return [
-        taken.index_add(0, at, taken), torch.stack([x, y]).flip(0), torch.nn.functional.pad(x, (1, 2), value=0.3),
-        y.masked_fill(mask, 7.0), torch.roll(x, 1, 0).expand(2, 3, 4), x.gather(1, x.argsort(1)),
-    ]  # fmt: skip
+        taken.index_add(0, at, taken),
+        torch.stack([x, y]).flip(0),
+        torch.nn.functional.pad(x, (1, 2), value=0.3),
+        y.masked_fill(mask, 7.0),
+        torch.roll(x, 1, 0).expand(2, 3, 4),
+        x.gather(1, x.argsort(1)),
+    ]
 
 
 def ranked(x: Any, y: Any, at: Any, mask: Any) -> Any:

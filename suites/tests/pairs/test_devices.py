@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 from collections.abc import Callable, Iterator
@@ -202,13 +203,81 @@ def test_a_device_that_is_absent_is_inapplicable_with_the_reason() -> None:
     assert f"torch {torch.__version__} sees no CUDA device" in found["tree"].reason
 
 
-def test_a_device_that_is_there_runs_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The function's inputs go to the device, and its results come back: here the moves are only recorded."""
-    moves = []
+def scaled(output: Callable[[Any, float], Any], cotangent: Callable[[Any, float], Any]) -> Any:
+    """2·x, whose passes multiply by 2 as the two functions do."""
+    import torch
+
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return output(x, 2.0)
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, dy: Any) -> Any:
+            return cotangent(dy, 2.0)
+
+    return Scaled.apply
+
+
+def right(x: Any, factor: float) -> Any:
+    return x * factor
+
+
+def in_place(x: Any, factor: float) -> Any:
+    """Like a kernel that writes over what it reads."""
+    x.data.mul_(factor)
+    return x.clone()
+
+
+def in_memory_order(x: Any, factor: float) -> Any:
+    """Like a kernel that takes what it reads for contiguous."""
+    import torch
+
+    return torch.as_strided(x, x.shape, torch.empty(x.shape).stride()) * factor
+
+
+@pytest.mark.parametrize(
+    ("output", "cotangent", "refuted", "reason"),
+    [
+        (right, right, set(), ""),
+        (right, in_memory_order, {"layouts"}, ""),
+        (right, in_place, {"pure", "deterministic"}, "the call changed its upstream gradient"),
+        (in_place, right, {"pure", "deterministic"}, "the call changed its input x"),
+    ],
+)
+def test_a_function_on_a_device_is_judged_as_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, output: Any, cotangent: Any, refuted: set[str], reason: str
+) -> None:
+    """It gets copies; what it writes over them counts. Here the device is the CPU, and the copies are real."""
+    import gradgate
+    from gradgate.suites.pairs import transfer
+
+    called = []
+
+    def call(device: str, function: Any, arguments: Any, keywords: Any) -> Any:
+        called.append(device)
+        return transfer.call("cpu", function, arguments, keywords) if device else function(*arguments, **keywords)
+
     monkeypatch.setattr(devices, "missing", lambda device: "" if device == "cuda" else "absent")
-    monkeypatch.setattr(devices, "moved", lambda device, tree: moves.append(device) or tree)
-    found = judged(_pair(devices=("cuda",)), ("gradient_float64",))["gradient_float64"]
-    assert (found.verdict, set(moves) - {""}) == ("upheld", {"cuda", "cpu"})
+    monkeypatch.setattr(devices, "call", call)
+    on_cpu = gradgate.Pair(
+        scaled(output, cotangent),
+        reference=lambda x: x + x,
+        inputs={"x": gradgate.normal("T H")},
+        dims={"T": (3,), "H": (2,)},
+        framework="torch",
+        name="scaled",
+    )
+    claims = ("tree", "outputs", "gradient_float64", "pure", "deterministic", "each_leaf_alone", "autograd", "layouts")
+    there = judged(dataclasses.replace(on_cpu, devices=("cuda",)), claims)
+    here = judged(on_cpu, claims)
+    assert {claim: verdict.verdict for claim, verdict in there.items()} == {
+        claim: verdict.verdict for claim, verdict in here.items()
+    }
+    assert {claim for claim, verdict in there.items() if verdict.verdict == "refuted"} >= refuted
+    assert reason in there["pure"].reason
+    assert "cuda" in called
 
 
 def test_without_triton_a_pair_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
