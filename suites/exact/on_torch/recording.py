@@ -141,6 +141,12 @@ def plainly(array: Any, boolean: bool) -> Any:
     return balls.compare("ne", array, balls.exact(0)) if boolean else whole_numbers(array)
 
 
+def name_of(text: str, result: Any) -> str:
+    """The operation as a watch is told of it: to make booleans of numbers is to ask whether they are zero."""
+    casts = text.startswith("aten._to_copy") and isinstance(result, torch.Tensor) and result.dtype == torch.bool
+    return "ne" if casts else text
+
+
 class Step:
     """An operation that a rule computes.
 
@@ -328,7 +334,7 @@ class Recording:
             numbers = rule.kind == "numbers"
             given = {name: self._argument(each, numbers) for name, each in named.items()}
             step = Step(rule.function, [self._argument(each, numbers) for each in args], given)
-        step.text, step.line, step.several = known.text, line, several
+        step.text, step.line, step.several = name_of(known.text, result), line, several
         step.stores = [
             self._new(tensor) if isinstance(tensor, torch.Tensor) and each is not None else None
             for tensor, each in zip(result if several else (result,), value if several else (value,), strict=True)

@@ -177,6 +177,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return made
 
 
+def test_one_rise_is_one() -> None:
+    pytest.importorskip("asv", reason="asv is not installed: pip install 'gradgate[asv]'")
+    said = [load("publish").acknowledged(rises) for rises in (0, 1, 2)]
+    assert said == ["every rise is acknowledged", "1 rise is not acknowledged", "2 rises are not acknowledged"]
+
+
 def _report(folder: Path) -> Path:
     pytest.importorskip("plotly", reason="plotly is not installed: pip install 'gradgate[report]'")
     from gradgate.references import registry
