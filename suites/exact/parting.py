@@ -55,7 +55,8 @@ class Step:
         mark: size, and a weighted sum of the elements to 40 digits; equal values in another shape have the same one.
         rough: the same sum as a float.
         value: the balls.
-        number: that of the operation among those of the program.
+        number: that of the operation among those of the program, from 1 on.
+        result: the value's place among the operation's results.
     """
 
     operation: str
@@ -64,6 +65,7 @@ class Step:
     rough: float
     value: Any = field(compare=False, repr=False)
     number: int = field(default=0, compare=False)
+    result: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def recorded(run: Callable[[Watch], Any]) -> list[Step]:
     def watch(operation: str, line: str, values: Sequence[Any]) -> None:
         nonlocal count
         count += 1
-        steps.extend(step for _, step in _steps(operation, line, values, count))
+        steps.extend(_steps(operation, line, values, count))
 
     run(watch)
     return steps
@@ -105,19 +107,19 @@ def made_before(steps: Sequence[Step], result: Any) -> Sequence[Step]:
 
     What is computed afterwards, such as another gradient, says nothing about why this result is wrong.
     """
-    made = next((step for _, step in _steps("", "", [result])), None)
+    made = next(_steps("", "", [result]), None)
     places = [place for place, step in enumerate(steps) if made is not None and step.mark == made.mark]
     return steps[: places[0] + 1] if places else steps
 
 
-def _steps(operation: str, line: str, values: Sequence[Any], number: int = 0) -> Iterator[tuple[int, Step]]:
-    """Those of an operation's results that are finite real balls, each with its place among the results."""
+def _steps(operation: str, line: str, values: Sequence[Any], number: int = 0) -> Iterator[Step]:
+    """Those of an operation's results that are finite real balls."""
     for place, value in enumerate(values):
         if balls.is_balls(value) and value.size and not balls.is_complex(value):
             total = (value.ravel() * _weights(value.size)).sum()
             if total.is_finite():
                 mark = value.size, _digits(total)
-                yield place, Step(short_name(operation), line, mark, float(total.mid()), value.copy(), number)
+                yield Step(short_name(operation), line, mark, float(total.mid()), value.copy(), number, place)
 
 
 def mended(
@@ -151,7 +153,7 @@ def mended(
                 return None
             value = _shaped(other.value, step.value.shape)
             try:
-                if right(run(_replacing(place, value, most))):
+                if right(run(_replacing(step, value, most))):
                     return _blamed(place, step, value, _lacking(got[:place], known))
             except TooLong:
                 left -= (LONGER - 1) * work
@@ -160,25 +162,22 @@ def mended(
     return None
 
 
-def _replacing(chosen: int, value: Any, most: int) -> Watch:
-    """A watch that puts `value` in the place of the step of this number, and ends a run of more than `most` operations.
+def _replacing(step: Step, value: Any, most: int) -> Watch:
+    """A watch that puts `value` in the place of a step, and ends a run of more than `most` operations.
 
     Raises:
         TooLong: by the watch.
     """
-    count, operations = -1, 0
+    operations = 0
 
     def watch(operation: str, line: str, values: Sequence[Any]) -> Sequence[Any] | None:
-        nonlocal count, operations
+        nonlocal operations
         operations += 1
         if operations > most:
             raise TooLong(f"more than {most} operations")
-        replaced = None
-        for place, _ in _steps(operation, line, values) if count < chosen else ():
-            count += 1
-            if count == chosen:
-                replaced = [value if place == number else each for number, each in enumerate(values)]
-        return replaced
+        if operations != step.number:
+            return None
+        return [value if place == step.result else each for place, each in enumerate(values)]
 
     return watch
 
@@ -203,7 +202,7 @@ def made_but_lost(got: Sequence[Step], right: Any, name: str) -> Parting | None:
         right: the right result.
         name: how the result is called.
     """
-    wanted = next((step for _, step in _steps("", "", [right])), None)
+    wanted = next(_steps("", "", [right]), None)
     places = [place for place, step in enumerate(got) if step.line and wanted is not None and step.mark == wanted.mark]
     if not places or not wanted or not wanted.rough:
         return None

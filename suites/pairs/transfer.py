@@ -24,7 +24,7 @@ class _Copies:
         """A differentiable copy of a tensor on the device, whose later changes `settle` copies back."""
         if torch._C._functorch.is_functorch_wrapped_tensor(leaf):
             return leaf.to(self.device, copy=True)
-        found: torch.Tensor = _There.apply(leaf, self)  # type: ignore[no-untyped-call]
+        found: torch.Tensor = _There.apply(leaf, self)
         return found
 
     def place(self, leaf: torch.Tensor) -> torch.Tensor:

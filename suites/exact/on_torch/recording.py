@@ -172,23 +172,26 @@ class Step:
             value = self.function(*given, **named)
         else:
             value = self.function(*given)
-        if self.several:
-            for place, each in zip(self.stores, value, strict=True):
-                if place is not None:
-                    self._put(rows, place, each)
-            first = shown(value)[1]
-        else:
-            first = self._put(rows, self.stores[0], value)
-        if watch is not None and first is not None:
-            watch(self.text, "" if balls.compares_nothing() else self.line, first)
+        many = value if self.several else [value]
+        for place, each in zip(self.stores, many, strict=True):
+            if place is not None:
+                self._put(rows, place, each)
+        if watch is None:
+            return
+        arrays, first = shown(value)
+        if first is None:
+            return
+        instead = watch(self.text, "" if balls.compares_nothing() else self.line, first)
+        if instead is not None:
+            places = [place for place, each in zip(self.stores, many, strict=True) if each is not None]
+            self._put(rows, next(at for at, each in zip(places, arrays, strict=True) if each is first), instead)
 
-    def _put(self, rows: list[Any], place: Place | Plain, value: Any) -> Any:
-        """Put one result into its place; returns it as an array."""
+    def _put(self, rows: list[Any], place: Place | Plain, value: Any) -> None:
+        """Put one result into its place."""
         array = value if type(value) is np.ndarray else as_array(value)
         if array.shape != place.shape:
             raise balls.Undecided(f"{self.text} has the shape {place.shape} in floats and {array.shape} in balls")
         place.write(rows, array)
-        return array
 
 
 class Reader:
@@ -372,7 +375,7 @@ class Recording:
         """The outputs for other inputs, as `Evaluated.outputs`.
 
         Args:
-            watch: as for `evaluate`, and what it returns is not used.
+            watch: as for `evaluate`.
 
         Raises:
             NotRecorded: the inputs have other shapes or dtypes.
