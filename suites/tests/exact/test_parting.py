@@ -89,14 +89,14 @@ def test_a_loop_that_another_value_keeps_from_ending_is_ended(factor: float, tak
     """The loop takes 1.5 from 6 until nothing is left: four turns, six for 1, and without an end for 1e-9."""
 
     def wrong(watch: Callable[..., Any]) -> Any:
-        def told(line: str, value: Any) -> Any:
+        def report(line: str, value: Any) -> Any:
             instead = watch("mul", line, [value])
             return value if instead is None else instead[0]
 
-        each, left = told("e.py:1", balls.exact([1.5])), balls.exact([6.0])
+        each, left = report("e.py:1", balls.exact([1.5])), balls.exact([6.0])
         while balls.floats(left)[0] > 0:
-            left = told("e.py:2", left - each)
-        return told("e.py:3", each * factor)
+            left = report("e.py:2", left - each)
+        return report("e.py:3", each * factor)
 
     plain = recorded(program(("mul", "f.py:1", [taken]), ("mul", "f.py:2", [2.0])))
     found = mended(wrong, recorded(wrong), plain, lambda result: bool(balls.floats(result)[0] == 2))
