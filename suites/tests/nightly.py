@@ -35,6 +35,8 @@ EVERY_TIME = (
     "watching/test_watch_command.py::test_the_bug_of_the_readme_is_found_in_a_package_whose_tests_pass",
 )
 """Test functions that a push runs whatever they cost: what the README says, from end to end."""
+READ_BY = {"guide/": "site/"}
+"""Folder of sources -> the tests that read it, beside those of its name: the site is built from the guide."""
 CHEAP = 0.1
 """Processor seconds of a test that the table does not name, as the parts of a run are divided."""
 
@@ -103,7 +105,7 @@ def folders_of(changed: Iterable[str]) -> set[str]:
             if len(parts) >= depth and TABLE.parent.joinpath(*parts[:depth]).is_dir():
                 found.add("/".join(parts[:depth]) + "/")
                 break
-    return found
+    return found | {READ_BY[folder] for folder in found & set(READ_BY)}
 
 
 def touched(items: Sequence[pytest.Item], since: str) -> list[pytest.Item]:

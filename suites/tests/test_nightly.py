@@ -116,6 +116,7 @@ def test_folders_of_tests_follow_changed_sources_and_tests() -> None:
         "references/",
         "exact/",
     }
+    assert nightly.folders_of(["suites/guide/kernels.md"]) == {"guide/", "site/"}, "the site is built from the guide"
 
 
 def test_nothing_is_touched_since_this_commit_and_an_unknown_commit_is_refused(process: Callable[..., Any]) -> None:
