@@ -40,9 +40,10 @@ def main() -> int:
         "--commits", metavar="RANGE", help="a range of commits, as for git log (default: HEAD; with --missing: none)"
     )
     parser.add_argument(
-        "--missing", action="store_true",
+        "--missing",
+        action="store_true",
         help="the commits of the branch that a profile lacks, from the first one that it has; without any, HEAD",
-    )  # fmt: skip
+    )
     parser.add_argument("--most", type=int, metavar="N", help="no more than the N newest of them, for each profile")
     parser.add_argument(
         "--full", action="store_true", help="also measure errors, times, imports and memory, which need runs"

@@ -252,10 +252,17 @@ def figures(
         machine = f"machine={one.profile or history.VERIFY}"
         parameter = "pair" if one.benchmark.startswith("passes.") else "method"
         asv = f"history/index.html#{one.benchmark}?{machine}&p-{parameter}={_quoted(one.name)}"
-        rows.append({
-            "c": parts[0], "m": parts[1], "f": parts[2], "p": one.profile, "q": quantity.key, "a": asv,
-            "v": _shortened(one, measured[one.profile]),
-        })  # fmt: skip
+        rows.append(
+            {
+                "c": parts[0],
+                "m": parts[1],
+                "f": parts[2],
+                "p": one.profile,
+                "q": quantity.key,
+                "a": asv,
+                "v": _shortened(one, measured[one.profile]),
+            }
+        )
         for before, place, old, new in one.changes():
             change = {"s": number, "from": before, "at": place, "old": old, "new": new}
             changes.append(change | _state(one, quantity, place, old, new, allowed, commits))

@@ -195,19 +195,31 @@ def of_verdicts(document: Row, commit: str, milliseconds: int) -> tuple[Row, Row
     params = [[repr(name) for name in names]]
     facts = dict.fromkeys(("os", "arch", "cpu", "num_cpu", "ram"), "") | {"machine": VERIFY}
     result = {
-        "commit_hash": commit, "env_name": VERIFY, "date": milliseconds, "params": {**facts, "python": ""},
-        "python": "", "requirements": {}, "env_vars": {},
+        "commit_hash": commit,
+        "env_name": VERIFY,
+        "date": milliseconds,
+        "params": {**facts, "python": ""},
+        "python": "",
+        "requirements": {},
+        "env_vars": {},
         "result_columns": ["result", "params", "version", "started_at"],
         "results": {name: [one, params, "1", milliseconds] for name, one in zip(OF_VERDICTS, values, strict=True)},
-        "durations": {}, "version": 2,
-    }  # fmt: skip
+        "durations": {},
+        "version": 2,
+    }
     benchmarks = {
         name: {
-            "name": name, "param_names": ["method"], "params": params, "unit": unit, "version": "1", "type": "track",
-            "timeout": 60, "code": "",
+            "name": name,
+            "param_names": ["method"],
+            "params": params,
+            "unit": unit,
+            "version": "1",
+            "type": "track",
+            "timeout": 60,
+            "code": "",
         }
         for name, unit in OF_VERDICTS.items()
-    }  # fmt: skip
+    }
     return result, {**benchmarks, "version": 2}
 
 

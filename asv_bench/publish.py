@@ -69,8 +69,15 @@ def publish(chosen: argparse.Namespace) -> int:
         shutil.copy(chosen.site / "bytes.html", chosen.site / "index.html")
     total = sum(sum(benchmarks.values()) for benchmarks in points.values())
     print(f"published {total} points of {len(points)} machines: {chosen.site / 'bytes.html'}")
-    print(f"{rises} rises are not acknowledged" if rises else "every rise is acknowledged")
+    print(acknowledged(rises))
     return 0
+
+
+def acknowledged(rises: int) -> str:
+    """What the last line says about the rises that nobody has acknowledged."""
+    if not rises:
+        return "every rise is acknowledged"
+    return f"{rises} {'rise is' if rises == 1 else 'rises are'} not acknowledged"
 
 
 def asv_configuration(folder: Path) -> Path:

@@ -15,9 +15,22 @@ MOST = 3
 LARGEST = 32 * 2**20
 """Bytes of a serialized program beyond which no names are read: that would take longer than compiling it."""
 KINDS = {
-    1: "pred", 2: "s8", 3: "s16", 4: "s32", 5: "s64", 6: "u8", 7: "u16", 8: "u32", 9: "u64", 10: "f16", 11: "f32",
-    12: "f64", 15: "c64", 16: "bf16", 18: "c128",
-}  # fmt: skip
+    1: "pred",
+    2: "s8",
+    3: "s16",
+    4: "s32",
+    5: "s64",
+    6: "u8",
+    7: "u16",
+    8: "u32",
+    9: "u64",
+    10: "f16",
+    11: "f32",
+    12: "f64",
+    15: "c64",
+    16: "bf16",
+    18: "c128",
+}
 """XLA's numbers of dtypes -> their names."""
 TUPLE = 13
 NOT_TEMPORARY = (3, 5, 7, 12)

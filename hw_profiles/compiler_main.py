@@ -7,6 +7,7 @@ this process. The process ends when its parent ends.
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 import queue
@@ -16,7 +17,7 @@ import threading
 from typing import Any, TypedDict
 
 from gradgate.hw_profiles import alive
-from gradgate.hw_profiles.profile import Profile
+from gradgate.hw_profiles.profile import Profile, cuda
 
 # Limits of every NVIDIA GPU since capability 5.0 (CUDA C++ Programming Guide, technical specifications per capability).
 _COMMON_GPU_LIMITS = {
@@ -153,8 +154,7 @@ def _devices(profile: Profile) -> list[Any]:
     if profile.compiler == "host":
         return list(jax.devices("cpu"))
     if profile.compiler == "cuda":
-        import jax_plugins.xla_cuda12  # noqa: F401  registers the platform
-
+        importlib.import_module(cuda().module)  # registers the platform
         target, describe = gpu_target(profile), topologies.get_topology_desc
         try:
             return list(describe("", platform="cuda", target_config=target, topology="1x1x1").devices)

@@ -16,6 +16,7 @@ from importlib import metadata
 from typing import IO
 
 from gradgate.hw_profiles.compiler_main import Reply, Request
+from gradgate.hw_profiles.profile import cuda
 
 _HOST_FLAGS = (
     # Buffers are assigned before machine code is made. Optimizing that code doubles the time and changes no bytes.
@@ -127,7 +128,7 @@ class CompilerProcess:
 def _path() -> str:
     """PATH with the pinned assembler in front: XLA uses the first ptxas in PATH, and another one may be too new."""
     try:
-        folder = str(metadata.distribution("nvidia-cuda-nvcc-cu12").locate_file("nvidia/cuda_nvcc/bin"))
+        folder = str(metadata.distribution(cuda().assembler).locate_file(cuda().folder))
     except metadata.PackageNotFoundError:
         return os.environ.get("PATH", "")
     return os.pathsep.join([folder, os.environ.get("PATH", "")])

@@ -6,16 +6,13 @@ import platform
 import sys
 from collections.abc import Mapping
 
-from gradgate.hw_profiles.profile import Profile, installed, toolchain
+from gradgate.hw_profiles.profile import Profile, cuda, installed, toolchain
 
 PACKAGES = (
     "gradgate",
     "jax",
     "jaxlib",
     "libtpu",
-    "jax-cuda12-plugin",
-    "jax-cuda12-pjrt",
-    "nvidia-cuda-nvcc-cu12",
     "torch",
     "triton",
     "numpy",
@@ -31,7 +28,7 @@ def fingerprint(profile: Profile | None = None, flags: Mapping[str, str] | None 
     imports neither JAX nor PyTorch, and takes less than a millisecond per package.
     """
     out = {"python": platform.python_version(), "machine": f"{sys.platform}-{platform.machine()}"}
-    out.update(installed(PACKAGES))
+    out.update(installed((*PACKAGES, *cuda().packages)))
     if profile is not None:
         out["profile"] = profile.name
         out["profile_hash"] = profile.digest()

@@ -52,12 +52,49 @@ _MEMORY: dict[str, tuple[type, bool]] = {"bytes": (int, True), "bandwidth": (flo
 # The distributions that make up each compiler, and the extra of gradgate that installs them.
 _TOOLCHAINS = {
     "host": ("gradgate[jax]", ("jax", "jaxlib")),
-    "cuda": (
-        "gradgate[cuda]",
-        ("jax", "jaxlib", "jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12"),
-    ),
     "tpu": ("gradgate[tpu]", ("jax", "jaxlib", "libtpu")),
 }
+
+
+@dataclass(frozen=True)
+class Cuda:
+    """One generation of JAX's compiler for CUDA.
+
+    Attributes:
+        plugin: the distribution of JAX's plug-in; with `pjrt` it has jaxlib's version.
+        pjrt: the distribution of the compiler.
+        assembler: the distribution with ``ptxas``.
+        folder: where ``ptxas`` is in it.
+        extra: the extra of gradgate that installs all of them.
+    """
+
+    plugin: str
+    pjrt: str
+    assembler: str
+    folder: str
+    extra: str
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """All distributions that make up the compiler."""
+        return ("jax", "jaxlib", self.plugin, self.pjrt, self.assembler)
+
+    @property
+    def module(self) -> str:
+        """The module that registers the platform."""
+        return f"jax_plugins.xla_cuda{self.plugin.removeprefix('jax-cuda').removesuffix('-plugin')}"
+
+
+CUDA = (
+    Cuda("jax-cuda12-plugin", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12", "nvidia/cuda_nvcc/bin", "gradgate[cuda]"),
+    Cuda("jax-cuda13-plugin", "jax-cuda13-pjrt", "nvidia-cuda-nvcc", "nvidia/cu13/bin", "gradgate[cuda13]"),
+)
+"""The generations. The first is used where its plug-in is installed, or none is."""
+
+
+def cuda() -> Cuda:
+    """The generation of CUDA whose plug-in for JAX is installed. Reads package metadata only."""
+    return next((one for one in CUDA if installed((one.plugin,))), CUDA[0])
 
 
 class ProfileError(ValueError):
@@ -155,13 +192,13 @@ def availability(profile: Profile) -> Availability:
     """Whether the profile's compiler is installed here. Reads package metadata only; imports nothing."""
     if profile.compiler is None:
         return Availability(False, None, "no compiler of today supports this device: work and roofline time only")
-    extra, packages = _TOOLCHAINS[profile.compiler]
+    extra, packages = _toolchain(profile.compiler)
     versions = installed(packages)
     missing = [package for package in packages if package not in versions]
     if missing:
         return Availability(False, extra, f"{', '.join(missing)} not installed: pip install '{extra}'")
     if profile.compiler == "cuda":
-        wrong = [p for p in ("jax-cuda12-plugin", "jax-cuda12-pjrt") if versions[p] != versions["jaxlib"]]
+        wrong = [p for p in (cuda().plugin, cuda().pjrt) if versions[p] != versions["jaxlib"]]
         if wrong:
             found = ", ".join(f"{package} {versions[package]}" for package in wrong)
             return Availability(False, extra, f"{found}, but jaxlib {versions['jaxlib']}: pip install '{extra}'")
@@ -170,7 +207,11 @@ def availability(profile: Profile) -> Availability:
 
 def toolchain(compiler: str) -> tuple[str, ...]:
     """Names of the distributions that make up a compiler: those whose versions can change its bytes."""
-    return _TOOLCHAINS[compiler][1]
+    return _toolchain(compiler)[1]
+
+
+def _toolchain(compiler: str) -> tuple[str, tuple[str, ...]]:
+    return (cuda().extra, cuda().packages) if compiler == "cuda" else _TOOLCHAINS[compiler]
 
 
 def installed(packages: tuple[str, ...]) -> dict[str, str]:

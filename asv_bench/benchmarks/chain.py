@@ -20,13 +20,17 @@ def costs(stages: int, factor: int) -> Any:
 
     output, saved = numbers(stages + 1, 2, 9), numbers(stages, 0, 20)
     return Costs(
-        tuple(rng.random() for _ in range(stages)), tuple(2 * rng.random() for _ in range(stages)),
-        tuple(output), tuple(output), tuple(saved),
-        tuple(rng.random() < 0.7 for _ in range(stages)), tuple(rng.random() < 0.4 for _ in range(stages)),
+        tuple(rng.random() for _ in range(stages)),
+        tuple(2 * rng.random() for _ in range(stages)),
+        tuple(output),
+        tuple(output),
+        tuple(saved),
+        tuple(rng.random() < 0.7 for _ in range(stages)),
+        tuple(rng.random() < 0.4 for _ in range(stages)),
         tuple(a + b for a, b in zip(output[1:], numbers(stages, 0, 5), strict=True)),
         tuple(a + b + c for a, b, c in zip(output[1:], saved, numbers(stages, 0, 5), strict=True)),
         tuple(a + b for a, b in zip(output[:-1], numbers(stages, 0, 5), strict=True)),
-    )  # fmt: skip
+    )
 
 
 class Solving:

@@ -47,8 +47,10 @@ class Commands:
         on_host()
         return {
             f"{command} {framework}": measured(command, framework)
-            for command in self.params[0] for framework in METHODS if installed(framework)
-        }  # fmt: skip
+            for command in self.params[0]
+            for framework in METHODS
+            if installed(framework)
+        }
 
     @track("× import")
     def track_first(self, found: dict[str, dict[str, float]], command: str, framework: str) -> float:

@@ -81,7 +81,10 @@ def measured(method: str) -> dict[str, Any]:
         fresh = {"GRADGATE_CACHE": folder, "JAX_COMPILATION_CACHE_DIR": os.path.join(folder, "xla")}
         ran = subprocess.run(
             [sys.executable, "-c", SCRIPT, method, str(EXAMPLES), str(ROUNDS)],
-            env={**os.environ, **environment(), **fresh}, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            env={**os.environ, **environment(), **fresh},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     return found

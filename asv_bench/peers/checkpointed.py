@@ -320,9 +320,18 @@ def gpt2(batch: int) -> Any:
     import transformers
 
     config = transformers.GPT2Config(
-        n_layer=8, n_embd=96, n_head=4, vocab_size=512, n_positions=64, use_cache=False, bos_token_id=1, eos_token_id=2,
-        resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-    )  # fmt: skip
+        n_layer=8,
+        n_embd=96,
+        n_head=4,
+        vocab_size=512,
+        n_positions=64,
+        use_cache=False,
+        bos_token_id=1,
+        eos_token_id=2,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+    )
 
     class Language(nn.Module):
         """The model with its loss, which transformers computes with a logger that torch.compile refuses."""
@@ -409,8 +418,12 @@ def torchvision() -> Any:
 
 KEPT: list[Any] = []
 MODELS: dict[str, Callable[[int], Any]] = {
-    "resnet50": resnet50, "densenet121": densenet121, "vit": vit, "gpt2": gpt2, "unet": unet,
-}  # fmt: skip
+    "resnet50": resnet50,
+    "densenet121": densenet121,
+    "vit": vit,
+    "gpt2": gpt2,
+    "unet": unet,
+}
 
 if __name__ == "__main__":
     main()

@@ -130,9 +130,14 @@ def main() -> None:
     """Print a table for each profile."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name, value in (
-        ("steps", 2), ("layers", 8), ("width", 512), ("heads", 8), ("batch", 4), ("length", 2048),
+        ("steps", 2),
+        ("layers", 8),
+        ("width", 512),
+        ("heads", 8),
+        ("batch", 4),
+        ("length", 2048),
         ("vocabulary", 32000),
-    ):  # fmt: skip
+    ):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--profiles", nargs="+", default=["nvidia-h100", "tpu-v5p"])
     parser.add_argument("--rows", nargs="+", default=[""], help="only rows whose name contains one of these words")
@@ -146,9 +151,10 @@ def main() -> None:
         f"parameters, T = {args.steps}, batch {args.batch} of {args.length} tokens, float32, Adam"
     )
     chosen = {
-        name: program for name, program in programs(decoder, args.steps).items()
+        name: program
+        for name, program in programs(decoder, args.steps).items()
         if any(word in name for word in (*args.rows, PLAIN))
-    }  # fmt: skip
+    }
     flops = {name: work.of(program, given).nominal_flops for name, program in chosen.items()}
     for profile in args.profiles:
         print(f"\n| {profile} | GB in all | plain over it | TFLOP | of plain |\n|---|--:|--:|--:|--:|", flush=True)

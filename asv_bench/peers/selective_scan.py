@@ -64,9 +64,12 @@ def in_torch(args: argparse.Namespace) -> str:
     torch.manual_seed(0)
     shape = (1, args.length)
     inputs = [
-        -torch.rand(args.channels, args.state) - 0.5, torch.randn(*shape, args.state), torch.randn(*shape, args.state),
-        torch.randn(*shape, args.channels), torch.rand(*shape, args.channels),
-    ]  # fmt: skip
+        -torch.rand(args.channels, args.state) - 0.5,
+        torch.randn(*shape, args.state),
+        torch.randn(*shape, args.state),
+        torch.randn(*shape, args.channels),
+        torch.rand(*shape, args.channels),
+    ]
     rows = [
         Row("gradgate selective_scan", ours()),
         Row("gradgate selective_scan, associative", ours(associative=True)),
@@ -143,9 +146,11 @@ def in_jax(args: argparse.Namespace) -> str:
     keys, shape = jax.random.split(jax.random.key(0), 5), (1, args.length)
     inputs = [
         -jax.random.uniform(keys[0], (args.channels, args.state)) - 0.5,
-        jax.random.normal(keys[1], (*shape, args.state)), jax.random.normal(keys[2], (*shape, args.state)),
-        jax.random.normal(keys[3], (*shape, args.channels)), jax.random.uniform(keys[4], (*shape, args.channels)),
-    ]  # fmt: skip
+        jax.random.normal(keys[1], (*shape, args.state)),
+        jax.random.normal(keys[2], (*shape, args.state)),
+        jax.random.normal(keys[3], (*shape, args.channels)),
+        jax.random.uniform(keys[4], (*shape, args.channels)),
+    ]
     rows = [
         Row("gradgate selective_scan", ours()),
         Row("gradgate selective_scan, associative", ours(associative=True)),

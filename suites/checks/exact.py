@@ -19,7 +19,16 @@ from gradgate.suites.checks.base import Case, Excused, Rejected
 from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.exact.agreement import LIMIT, Agreement, NotFinite, compare, settle
 from gradgate.suites.exact.lines import path_of
-from gradgate.suites.exact.parting import Parting, Watch, first_apart, made_before, made_but_lost, mended, recorded
+from gradgate.suites.exact.parting import (
+    Parting,
+    TooLong,
+    Watch,
+    first_apart,
+    made_before,
+    made_but_lost,
+    mended,
+    recorded,
+)
 from gradgate.suites.exact.programs import Evaluator, Result
 from gradgate.suites.exact.rounded import explained
 from gradgate.suites.judging.explain import UNSCALED, listed
@@ -158,7 +167,7 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
     cast = _cast(case, own.narrowed, plainly(60).narrowed).sentence if slight else ""
     places = "; ".join(filter(None, [ignored, cast, _exchanged(agreement, own.values, plainly), where.sentence]))
     said = _told(agreement, _meaning(case, agreement, own.values, plainly), own.values, places)
-    said += f"; {UNSCALED}" if "" not in agreement.wrong and _adds(case) else ""
+    said += f"; {UNSCALED}" if "" not in agreement.wrong and not agreement.open and _adds(case) else ""
     said = f"at inputs that no draw has ({case.spec.regime}): {said}" if _unseen(case) else said  # type: ignore[attr-defined]
     raise Refuted(said, agreement.leaf, agreement.error, agreement.radius, path_of(where.line))
 
@@ -267,14 +276,14 @@ def _guarded(case: Case, problem: Problem, evaluate: Callable[[], Result]) -> Re
     """Evaluate foreign code under its limits.
 
     Raises:
-        Unknown, Undecided: unchanged. Refuted: it returns something other than
+        Unknown, Undecided, TooLong: unchanged. Refuted: it returns something other than
         (loss, grads), or fails only for this value of an option. Fault: it raised anything else.
     """
     try:
         result: Result = case.subject.guard(problem, case.options, evaluate)
     except Fault as fault:
         cause = fault.__cause__
-        if isinstance(cause, (balls.Unknown, balls.Undecided)):
+        if isinstance(cause, (balls.Unknown, balls.Undecided, TooLong)):
             raise cause from None
         case.subject.call(case.problem(), case.options, eager=True)  # if it fails, too, its error says more
         raise
@@ -308,8 +317,11 @@ def _apart(case: Case, agreement: Agreement, values: Callable[..., Result], plai
             def right(result: Result) -> bool:
                 return compare(_leaves(case, result), exact).error <= least
 
+            recordings: programs.Recordings = {}
+            values(balls.DIGITS, recordings=recordings)  # a call that is recorded and repeated counts alike each time
+
             def run(watch: Watch) -> Result:
-                return values(balls.DIGITS, watch=watch)
+                return values(balls.DIGITS, watch=watch, recordings=recordings)
 
             own, plain = recorded(run), recorded(lambda watch: plainly(balls.DIGITS, watch=watch))
             blamed = mended(run, own, plain, right)

@@ -452,10 +452,29 @@ def _exact_only(name: str) -> Callable[[Any], Any]:
 
 
 UNARY: dict[str, Callable[[Any], Any]] = {
-    **{name: operator.methodcaller(name) for name in (
-        "expm1", "log1p", "sqrt", "rsqrt", "sin", "cos", "tan", "sinh", "cosh", "asin", "acos",
-        "atan", "asinh", "acosh", "atanh", "erf", "erfc", "digamma",
-    )},
+    **{
+        name: operator.methodcaller(name)
+        for name in (
+            "expm1",
+            "log1p",
+            "sqrt",
+            "rsqrt",
+            "sin",
+            "cos",
+            "tan",
+            "sinh",
+            "cosh",
+            "asin",
+            "acos",
+            "atan",
+            "asinh",
+            "acosh",
+            "atanh",
+            "erf",
+            "erfc",
+            "digamma",
+        )
+    },
     "exp": exponential,
     "tanh": tanh,
     "log": lambda ball: arb.neg_inf() if ball.is_zero() else ball.log(),
@@ -471,7 +490,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "floor": _exact_only("floor"),
     "ceil": _exact_only("ceil"),
     "round": rounded,
-}  # fmt: skip
+}
 """Name -> function of one ball. The names are JAX's where JAX has one."""
 
 

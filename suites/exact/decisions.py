@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gradgate.suites.exact import balls
-from gradgate.suites.exact.parting import Watch, short_name
+from gradgate.suites.exact.parting import TooLong, Watch, short_name
 
 BELOW, TIED, ABOVE = -1, 0, 1
 """What a comparison of two numbers finds: the left one is below, equal to or above the right one."""
@@ -63,10 +63,6 @@ Compared = tuple[Any, Any, int]
 """Two balls, and the side; None and None for a choice by booleans."""
 Missing = list[tuple[str, frozenset[int]]]
 """What a decision never was, such as ``true``, and the sides that would make it so."""
-
-
-class TooLong(Exception):
-    """A program runs for many more operations than it was allowed."""
 
 
 def recorded(run: Callable[[Watch], Any], into: Decisions, most: int = 0) -> int:

@@ -39,6 +39,12 @@ WORK = 1_000_000
 """Elements that may be computed to find the value to blame; each takes about a microsecond."""
 OPERATION, LAUNCH = 20, 5000
 """Elements whose cost is that of an operation on none, and that of a kernel's launch."""
+LONGER = 2
+"""A run with another value is ended after so many times the operations of the program: a loop may not end with it."""
+
+
+class TooLong(Exception):
+    """A program runs for many more operations than it was allowed."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,8 @@ class Step:
         mark: size, and a weighted sum of the elements to 40 digits; equal values in another shape have the same one.
         rough: the same sum as a float.
         value: the balls.
+        number: that of the operation among those of the program, from 1 on.
+        result: the value's place among the operation's results.
     """
 
     operation: str
@@ -56,6 +64,8 @@ class Step:
     mark: tuple[int, str]
     rough: float
     value: Any = field(compare=False, repr=False)
+    number: int = field(default=0, compare=False)
+    result: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -81,9 +91,12 @@ def short_name(operation: str) -> str:
 def recorded(run: Callable[[Watch], Any]) -> list[Step]:
     """The intermediate values of a run, in the order in which they are made; infinite ones are left out."""
     steps: list[Step] = []
+    count = 0
 
     def watch(operation: str, line: str, values: Sequence[Any]) -> None:
-        steps.extend(step for _, step in _steps(operation, line, values))
+        nonlocal count
+        count += 1
+        steps.extend(_steps(operation, line, values, count))
 
     run(watch)
     return steps
@@ -94,21 +107,19 @@ def made_before(steps: Sequence[Step], result: Any) -> Sequence[Step]:
 
     What is computed afterwards, such as another gradient, says nothing about why this result is wrong.
     """
-    made = next((step for _, step in _steps("", "", [result])), None)
+    made = next(_steps("", "", [result]), None)
     places = [place for place, step in enumerate(steps) if made is not None and step.mark == made.mark]
     return steps[: places[0] + 1] if places else steps
 
 
-def _steps(operation: str, line: str, values: Sequence[Any]) -> Iterator[tuple[int, Step]]:
-    """Those of an operation's results that are finite real balls, each with its place among the results."""
+def _steps(operation: str, line: str, values: Sequence[Any], number: int = 0) -> Iterator[Step]:
+    """Those of an operation's results that are finite real balls."""
     for place, value in enumerate(values):
         if balls.is_balls(value) and value.size and not balls.is_complex(value):
             total = (value.ravel() * _weights(value.size)).sum()
             if total.is_finite():
-                yield (
-                    place,
-                    Step(short_name(operation), line, (value.size, _digits(total)), float(total.mid()), value.copy()),
-                )
+                mark = value.size, _digits(total)
+                yield Step(short_name(operation), line, mark, float(total.mid()), value.copy(), number, place)
 
 
 def mended(
@@ -124,13 +135,14 @@ def mended(
         right: whether results are right.
 
     Cost: an evaluation for each value of `got` that `plain` lacks and each value of the same size in `plain`; at most
-    `WORK` elements in all.
+    `WORK` elements in all. One that does not end is ended, and counts as `LONGER` evaluations.
     """
     known, have = {step.mark for step in plain}, {step.mark for step in got}
     instead: dict[int, dict[str, Step]] = {}
     for step in sorted(plain, key=lambda step: step.mark in have):  # what `got` lacks is the likelier
         if step.rough:
             instead.setdefault(step.mark[0], {}).setdefault(step.mark[1], step)
+    most = LONGER * got[-1].number if got else 0
     left, work = WORK, sum(one.mark[0] + (LAUNCH if one.operation.startswith(KERNEL) else OPERATION) for one in got)
     for place, step in enumerate(got):
         if step.mark in known:
@@ -141,25 +153,31 @@ def mended(
                 return None
             value = _shaped(other.value, step.value.shape)
             try:
-                if right(run(_replacing(place, value))):
+                if right(run(_replacing(step, value, most))):
                     return _blamed(place, step, value, _lacking(got[:place], known))
+            except TooLong:
+                left -= (LONGER - 1) * work
             except balls.Undecided:
                 continue
     return None
 
 
-def _replacing(chosen: int, value: Any) -> Watch:
-    """A watch that puts `value` in the place of the step of this number."""
-    count = -1
+def _replacing(step: Step, value: Any, most: int) -> Watch:
+    """A watch that puts `value` in the place of a step, and ends a run of more than `most` operations.
+
+    Raises:
+        TooLong: by the watch.
+    """
+    operations = 0
 
     def watch(operation: str, line: str, values: Sequence[Any]) -> Sequence[Any] | None:
-        nonlocal count
-        replaced = None
-        for place, _ in _steps(operation, line, values) if count < chosen else ():
-            count += 1
-            if count == chosen:
-                replaced = [value if place == number else each for number, each in enumerate(values)]
-        return replaced
+        nonlocal operations
+        operations += 1
+        if operations > most:
+            raise TooLong(f"more than {most} operations")
+        if operations != step.number:
+            return None
+        return [value if place == step.result else each for place, each in enumerate(values)]
 
     return watch
 
@@ -184,7 +202,7 @@ def made_but_lost(got: Sequence[Step], right: Any, name: str) -> Parting | None:
         right: the right result.
         name: how the result is called.
     """
-    wanted = next((step for _, step in _steps("", "", [right])), None)
+    wanted = next(_steps("", "", [right]), None)
     places = [place for place, step in enumerate(got) if step.line and wanted is not None and step.mark == wanted.mark]
     if not places or not wanted or not wanted.rough:
         return None

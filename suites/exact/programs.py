@@ -81,7 +81,7 @@ class Evaluator:
             watch: is called with every intermediate value, and may replace it.
             nudge: relative change of every number that a PyTorch program reads out of a tensor.
             recordings: of this program, at problems that differ in the numbers of their tensors alone. A PyTorch
-                program is then called once, as a JAX one is traced once, if that can be; nothing is nudged or replaced.
+                program is then called once, as a JAX one is traced once, if that can be; nothing is nudged.
 
         Raises:
             Unknown: an operation has no rule; it is named.

@@ -99,9 +99,11 @@ def _held_together(place: str) -> bool:
     """Whether a claim compares the plain gradients of a class of gradgate in JAX and PyTorch."""
     return any(
         one.framework == "jax" and claim.check == "oracles_agree"
-        for family in registry.families().values() if family.spec == place
-        for one in family.methods for claim in one.claims
-    )  # fmt: skip
+        for family in registry.families().values()
+        if family.spec == place
+        for one in family.methods
+        for claim in one.claims
+    )
 
 
 def of_problem(

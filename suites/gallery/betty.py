@@ -50,9 +50,13 @@ class Hypergradient(torch.autograd.Function):
                 return 0.5 * w @ matrix(a) @ w - upper @ w
 
             lower = types.SimpleNamespace(
-                paths=(), cur_batch=None, training_step_exec=lower_loss, config=types.SimpleNamespace(**settings),
-                parameters=lambda: [w], trainable_parameters=lambda: [w],
-            )  # fmt: skip
+                paths=(),
+                cur_batch=None,
+                training_step_exec=lower_loss,
+                config=types.SimpleNamespace(**settings),
+                parameters=lambda: [w],
+                trainable_parameters=lambda: [w],
+            )
             outer = types.SimpleNamespace(trainable_parameters=lambda: [upper])
             [found] = method([upstream.clone()], lower, outer)
         return found, None, None, None
@@ -103,14 +107,30 @@ WRONG = ("gradient_exact", "gradient_float64", "gradient_float32", "options")
 INPUTS = {"b": normal("H"), "a": normal("H H", gradient=False)}
 SIZES = {"H": (3, 1, 2)}
 conjugate = gradgate.Pair(
-    by_cg, reference=solved, name="betty_cg", inputs=INPUTS, dims=SIZES, options={"alpha": (1.0, 0.5)},
-    dtypes=("float64", "float32"), expected=dict.fromkeys(WRONG, DIRECTION) | {"cotangents": NOTHING},
-)  # fmt: skip
-series = gradgate.Pair(
-    by_neumann, reference=plain_neumann, name="betty_neumann", inputs=INPUTS, dims=SIZES, options={"terms": (3, 0, 10)},
+    by_cg,
+    reference=solved,
+    name="betty_cg",
+    inputs=INPUTS,
+    dims=SIZES,
+    options={"alpha": (1.0, 0.5)},
     dtypes=("float64", "float32"),
-)  # fmt: skip
+    expected=dict.fromkeys(WRONG, DIRECTION) | {"cotangents": NOTHING},
+)
+series = gradgate.Pair(
+    by_neumann,
+    reference=plain_neumann,
+    name="betty_neumann",
+    inputs=INPUTS,
+    dims=SIZES,
+    options={"terms": (3, 0, 10)},
+    dtypes=("float64", "float32"),
+)
 differences = gradgate.Pair(
-    by_darts, reference=plain_darts, name="betty_darts", inputs=INPUTS, dims=SIZES, dtypes=("float64",),
+    by_darts,
+    reference=plain_darts,
+    name="betty_darts",
+    inputs=INPUTS,
+    dims=SIZES,
+    dtypes=("float64",),
     expected={"cotangents": NOTHING},
-)  # fmt: skip
+)

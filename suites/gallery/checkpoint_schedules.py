@@ -135,11 +135,22 @@ def plain_long(a, y):
 
 INPUTS = {"a": normal("N"), "y": normal("N")}
 chain = gradgate.Pair(
-    scheduled, reference=plain, inputs=INPUTS, dims={"N": (2, 1)}, composes=("jit", "vmap"),
-    options={"steps": (5, 3), "kept": (2, 1, 3), "schedule": tuple(SCHEDULES)}, name="checkpoint_schedules_chain",
-)  # fmt: skip
+    scheduled,
+    reference=plain,
+    inputs=INPUTS,
+    dims={"N": (2, 1)},
+    composes=("jit", "vmap"),
+    options={"steps": (5, 3), "kept": (2, 1, 3), "schedule": tuple(SCHEDULES)},
+    name="checkpoint_schedules_chain",
+)
 few_states = gradgate.Pair(
-    long, reference=plain_long, inputs=INPUTS, dims={"N": (2, 1)}, composes=("jit",), dtypes=("float64", "float32"),
-    options={"schedule": ("revolve", "multistage", "on_disk")}, name="checkpoint_schedules_kept",
+    long,
+    reference=plain_long,
+    inputs=INPUTS,
+    dims={"N": (2, 1)},
+    composes=("jit",),
+    dtypes=("float64", "float32"),
+    options={"schedule": ("revolve", "multistage", "on_disk")},
+    name="checkpoint_schedules_kept",
     claims=[gradgate.at_most("residual_bytes", of_reference=0.2, at={"N": 64})],
-)  # fmt: skip
+)

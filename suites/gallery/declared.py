@@ -14,9 +14,12 @@ from gradgate.suites.gallery.metadata import FOLDER
 from gradgate.suites.judging.outcomes import AGAINST
 
 KINDS = (
-    "wrong gradient", "another function than the one it names", "loses digits", "crashes",
+    "wrong gradient",
+    "another function than the one it names",
+    "loses digits",
+    "crashes",
     "keeps more memory than it says",
-)  # fmt: skip
+)
 """What a finding can be."""
 FIELDS = ("library", "pairs", "claims", "kind", "cause", "documented", "script")
 MOST_LINES = 20

@@ -31,9 +31,17 @@ def field(_, y, a):
 def solved(adjoint, solver, a, y, steps):
     """The state after some steps."""
     found = diffrax.diffeqsolve(
-        diffrax.ODETerm(field), solver, 0.0, STEP * steps, STEP, y, a, adjoint=adjoint, max_steps=16,
+        diffrax.ODETerm(field),
+        solver,
+        0.0,
+        STEP * steps,
+        STEP,
+        y,
+        a,
+        adjoint=adjoint,
+        max_steps=16,
         saveat=diffrax.SaveAt(t1=True),
-    )  # fmt: skip
+    )
     return found.ys[0]
 
 
@@ -67,9 +75,16 @@ def backsolve(a, y, steps=4):
 def long_recursive(a, y):
     """16 steps with 2 checkpoints."""
     found = diffrax.diffeqsolve(
-        diffrax.ODETerm(field), diffrax.Heun(), 0.0, 2.0, 1 / 8, y, a, max_steps=16,
+        diffrax.ODETerm(field),
+        diffrax.Heun(),
+        0.0,
+        2.0,
+        1 / 8,
+        y,
+        a,
+        max_steps=16,
         adjoint=diffrax.RecursiveCheckpointAdjoint(checkpoints=2),
-    )  # fmt: skip
+    )
     return found.ys[0]
 
 
@@ -84,21 +99,41 @@ def plain_long(a, y):
 LINEAR = {"a": normal("2 N"), "y": normal("N")}
 SIZES = {"N": (2, 1)}
 checkpointed = gradgate.Pair(
-    recursive, reference=plain, inputs=LINEAR, dims=SIZES, composes=("jit", "vmap"), name="diffrax_recursive",
+    recursive,
+    reference=plain,
+    inputs=LINEAR,
+    dims=SIZES,
+    composes=("jit", "vmap"),
+    name="diffrax_recursive",
     options={"steps": (4, 1), "solver": ("heun", "euler"), "checkpoints": (None, 2)},
-)  # fmt: skip
+)
 few_checkpoints = gradgate.Pair(
-    long_recursive, reference=plain_long, inputs=LINEAR, dims=SIZES, composes=("jit",), name="diffrax_few_checkpoints",
+    long_recursive,
+    reference=plain_long,
+    inputs=LINEAR,
+    dims=SIZES,
+    composes=("jit",),
+    name="diffrax_few_checkpoints",
     claims=[gradgate.at_most("residual_bytes", of_reference=0.25, at={"N": 64})],
-)  # fmt: skip
+)
 directly = gradgate.Pair(
-    direct, reference=plain, inputs=LINEAR, dims=SIZES, composes=("jit", "vmap", "second_order"),
-    options={"steps": (4, 1), "solver": ("heun", "euler")}, name="diffrax_direct",
-)  # fmt: skip
+    direct,
+    reference=plain,
+    inputs=LINEAR,
+    dims=SIZES,
+    composes=("jit", "vmap", "second_order"),
+    options={"steps": (4, 1), "solver": ("heun", "euler")},
+    name="diffrax_direct",
+)
 CONTINUOUS = "it discretises the adjoint equation in place of differentiating the discrete solution"
 solved_backwards = gradgate.Pair(
-    backsolve, reference=plain, inputs=LINEAR, dims=SIZES, composes=("jit",),
-    dtypes=("float64", "float32"), name="diffrax_backsolve",
+    backsolve,
+    reference=plain,
+    inputs=LINEAR,
+    dims=SIZES,
+    composes=("jit",),
+    dtypes=("float64", "float32"),
+    name="diffrax_backsolve",
     expected=dict.fromkeys(("gradient_exact", "gradient_float64", "gradient_float32"), CONTINUOUS),
     claims=[gradgate.at_most("residual_bytes", of_reference=0.3, at={"N": 64})],
-)  # fmt: skip
+)

@@ -90,13 +90,20 @@ def run(
         cwd: the folder in which it runs.
         env: variables that are added to the environment.
         watch: is called about every second.
-    """  # fmt: skip
+    """
     began = time.monotonic()
     given = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     with subprocess.Popen(
-        [str(word) for word in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-        cwd=cwd, env=given | dict(env or {}), start_new_session=True, text=True, errors="replace",
-    ) as process:  # fmt: skip
+        [str(word) for word in command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        cwd=cwd,
+        env=given | dict(env or {}),
+        start_new_session=True,
+        text=True,
+        errors="replace",
+    ) as process:
         output = ""
         try:
             while True:
@@ -131,8 +138,14 @@ def key_of(library: Library) -> str:
     stamp = Path(sys.prefix) / "installed"
     shared = stamp.read_text(encoding="utf-8") if stamp.is_file() else ""
     facts = [
-        FORM, library.dependencies, library.no_deps, library.no_build_isolation, sys.version, sys.prefix, shared,
-    ]  # fmt: skip
+        FORM,
+        library.dependencies,
+        library.no_deps,
+        library.no_build_isolation,
+        sys.version,
+        sys.prefix,
+        shared,
+    ]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
 
 

@@ -98,24 +98,48 @@ SIZES = {"T": (5, 1, 8), "N": (2, 1)}
 KEPT = gradgate.at_most("residual_bytes", of_reference=0.2, at={"T": 64, "N": 64})
 LINEAR = gradgate.grows("residual_bytes", N=1, at={"T": 32})
 while_checkpointed = gradgate.Pair(
-    checkpointed, reference=plain_loop, inputs=LOOP, dims=SIZES, options={"checkpoints": (2, 1, 5)},
-    composes=("jit", "vmap"), name="equinox_while_loop_checkpointed", claims=[KEPT, LINEAR],
-)  # fmt: skip
+    checkpointed,
+    reference=plain_loop,
+    inputs=LOOP,
+    dims=SIZES,
+    options={"checkpoints": (2, 1, 5)},
+    composes=("jit", "vmap"),
+    name="equinox_while_loop_checkpointed",
+    claims=[KEPT, LINEAR],
+)
 while_bounded = gradgate.Pair(
-    bounded, reference=plain_loop, inputs=LOOP, dims=SIZES, options={"base": (16, 2)},
-    composes=("jit", "vmap", "second_order"), name="equinox_while_loop_bounded",
-)  # fmt: skip
+    bounded,
+    reference=plain_loop,
+    inputs=LOOP,
+    dims=SIZES,
+    options={"base": (16, 2)},
+    composes=("jit", "vmap", "second_order"),
+    name="equinox_while_loop_bounded",
+)
 scan_checkpointed = gradgate.Pair(
-    scanned, reference=plain_scan, inputs=LOOP, dims=SIZES, options={"checkpoints": (2, 1, 5)},
-    composes=("jit", "vmap"), name="equinox_scan_checkpointed",
+    scanned,
+    reference=plain_scan,
+    inputs=LOOP,
+    dims=SIZES,
+    options={"checkpoints": (2, 1, 5)},
+    composes=("jit", "vmap"),
+    name="equinox_scan_checkpointed",
     claims=[gradgate.at_most("residual_bytes", of_reference=0.4, at={"T": 64, "N": 64})],
-)  # fmt: skip
+)
 filter_checkpoint = gradgate.Pair(
-    filtered, reference=lambda w, x: jnp.sin(jnp.tanh(x @ w[0]) @ w[1]), dims={"T": (3, 1), "H": (2, 1, 5)},
-    inputs={"w": normal("2 H H", scale="H**-0.5"), "x": normal("T H")}, composes=("jit", "vmap", "second_order"),
-    name="equinox_filter_checkpoint", claims=[gradgate.at_most("residual_bytes", of_reference=0.9, at={"T": 256})],
-)  # fmt: skip
+    filtered,
+    reference=lambda w, x: jnp.sin(jnp.tanh(x @ w[0]) @ w[1]),
+    dims={"T": (3, 1), "H": (2, 1, 5)},
+    inputs={"w": normal("2 H H", scale="H**-0.5"), "x": normal("T H")},
+    composes=("jit", "vmap", "second_order"),
+    name="equinox_filter_checkpoint",
+    claims=[gradgate.at_most("residual_bytes", of_reference=0.9, at={"T": 256})],
+)
 multihead = gradgate.Pair(
-    attention, reference=plain_attention, dims={"T": (3, 1, 4)}, inputs={"w": normal("4 4 4"), "x": normal("T 4")},
-    composes=("jit", "vmap", "second_order"), name="equinox_attention",
-)  # fmt: skip
+    attention,
+    reference=plain_attention,
+    dims={"T": (3, 1, 4)},
+    inputs={"w": normal("4 4 4"), "x": normal("T 4")},
+    composes=("jit", "vmap", "second_order"),
+    name="equinox_attention",
+)

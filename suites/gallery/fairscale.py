@@ -80,15 +80,35 @@ SIZES = {"T": (3, 1, 17), "H": (4, 1)}
 LAW = gradgate.at_most("residual_bytes", of_reference=0.3, at={"T": 64, "H": 32})
 WITHIN = {name: f"inner.{name}" for name in ("up", "down")}
 wrapper = gradgate.module_pair(
-    lambda H: Wrapped(Layers(H)), lambda H: Layers(H), X, SIZES, WITHIN, name="fairscale_checkpoint_wrapper",
-    random=True, by_backward=True, claims=[LAW], expected={"module_protocol": CHANGED},
-)  # fmt: skip
+    lambda H: Wrapped(Layers(H)),
+    lambda H: Layers(H),
+    X,
+    SIZES,
+    WITHIN,
+    name="fairscale_checkpoint_wrapper",
+    random=True,
+    by_backward=True,
+    claims=[LAW],
+    expected={"module_protocol": CHANGED},
+)
 offloaded = gradgate.module_pair(
-    lambda H: Wrapped(Layers(H), offload_to_cpu=True), lambda H: Layers(H), X, SIZES, WITHIN,
-    name="fairscale_offload_to_cpu", random=True, by_backward=True, expected={"module_protocol": CHANGED},
-)  # fmt: skip
+    lambda H: Wrapped(Layers(H), offload_to_cpu=True),
+    lambda H: Layers(H),
+    X,
+    SIZES,
+    WITHIN,
+    name="fairscale_offload_to_cpu",
+    random=True,
+    by_backward=True,
+    expected={"module_protocol": CHANGED},
+)
 batch_norm = gradgate.module_pair(
-    lambda H: WrappedNormed(H), lambda H: Normed(H), {"x": normal("T H")}, {"T": (3, 17), "H": (4, 1)},
-    {"linear": "inner.linear", "norm": "inner.norm"}, name="fairscale_batch_norm", by_backward=True,
+    lambda H: WrappedNormed(H),
+    lambda H: Normed(H),
+    {"x": normal("T H")},
+    {"T": (3, 17), "H": (4, 1)},
+    {"linear": "inner.linear", "norm": "inner.norm"},
+    name="fairscale_batch_norm",
+    by_backward=True,
     expected={"module_protocol": CHANGED, "outputs": LATER, "not_finite": LATER},
-)  # fmt: skip
+)

@@ -127,9 +127,16 @@ def _pair(function, reference, inputs, dims, at=None, **how):
     """A pair whose kept bytes grow no faster than the number of tokens."""
     law = gradgate.grows("residual_bytes", T=1, sizes={"T": (256, 512, 1024, 2048, 4096)}, at=at or {"H": 1, "K": 64})
     return gradgate.Pair(
-        function, reference=reference, inputs=inputs, dims=dims, dtypes=("float32",), framework="torch",
-        devices=("interpreter",), claims=[law], **how,
-    )  # fmt: skip
+        function,
+        reference=reference,
+        inputs=inputs,
+        dims=dims,
+        dtypes=("float32",),
+        framework="torch",
+        devices=("interpreter",),
+        claims=[law],
+        **how,
+    )
 
 
 recurrent = _pair(linear_recurrent, attention, HEADS, SHORT)
@@ -139,15 +146,21 @@ gated_chunk = _pair(gla_chunk, attention, {**HEADS, "g": DECAY}, CHUNKED)
 simple_chunk = _pair(simple_gla_chunk, plain_simple_gla, {**HEADS, "g": uniform("1 T H", low=-1.0, high=0.0)}, CHUNKED)
 retention = _pair(retention_chunk, plain_retention, HEADS, CHUNKED)
 hgrn = _pair(
-    hgrn_recurrent, plain_hgrn, {"x": normal("1 T D"), "g": uniform("1 T D", low=-2.0, high=0.0)},
-    {"T": (1, 5, 17), "D": (1, 8, 33)}, at={"D": 64},
-)  # fmt: skip
+    hgrn_recurrent,
+    plain_hgrn,
+    {"x": normal("1 T D"), "g": uniform("1 T D", low=-2.0, high=0.0)},
+    {"T": (1, 5, 17), "D": (1, 8, 33)},
+    at={"D": 64},
+)
 BETA = uniform("1 T H", low=0.1, high=0.9)
 delta = _pair(
-    delta_recurrent, plain_delta, {**HEADS, "beta": BETA}, SHORT,
+    delta_recurrent,
+    plain_delta,
+    {**HEADS, "beta": BETA},
+    SHORT,
     expected={
         "autograd": "the results of its backward pass count as constants, so its second derivative is wrong; autograd "
         "raises no error, because k is normalised outside the kernel"
     },
-)  # fmt: skip
+)
 delta_in_chunks = _pair(delta_chunk, plain_delta, {**HEADS, "beta": BETA}, CHUNKED)

@@ -74,27 +74,54 @@ EPSILON = "1e-10 is added to the sum of each row, in which float64 sees it"
 CAST = "the row sums of the forward pass are float32, and so the carry of the backward pass changes its dtype"
 OTHER = ("outputs", "gradient_exact", "gradient_float64")
 masked = gradgate.Pair(
-    flash, reference=plain_flash, inputs={**HEADS, "real": mask("B T", share=0.7)}, dims=SIZES, claims=[KEPT],
-    composes=("jit", "vmap"), name="flash_attention_jax_masked",
+    flash,
+    reference=plain_flash,
+    inputs={**HEADS, "real": mask("B T", share=0.7)},
+    dims=SIZES,
+    claims=[KEPT],
+    composes=("jit", "vmap"),
+    name="flash_attention_jax_masked",
     expected={**dict.fromkeys(OTHER, EPSILON), "gradient_bfloat16": CAST},
-)  # fmt: skip
+)
 causal_pair = gradgate.Pair(
-    causal, reference=plain_causal, inputs=HEADS, dims=SIZES, claims=[KEPT], composes=("jit", "vmap"),
-    name="flash_attention_jax_causal", expected={**dict.fromkeys(OTHER, EPSILON), "gradient_bfloat16": CAST},
-)  # fmt: skip
+    causal,
+    reference=plain_causal,
+    inputs=HEADS,
+    dims=SIZES,
+    claims=[KEPT],
+    composes=("jit", "vmap"),
+    name="flash_attention_jax_causal",
+    expected={**dict.fromkeys(OTHER, EPSILON), "gradient_bfloat16": CAST},
+)
 WHOLE = "each array is divided by the length of the whole array, in place of each row by its own length"
 cosine_pair = gradgate.Pair(
-    cosine, reference=plain_cosine, dims={"T": (3, 2, 5), "D": (2, 4)}, composes=("jit",),
+    cosine,
+    reference=plain_cosine,
+    dims={"T": (3, 2, 5), "D": (2, 4)},
+    composes=("jit",),
     inputs={"q": normal("T D"), "k": normal("T D"), "v": normal("T D"), "real": mask("T", share=0.7)},
-    dtypes=("float64", "float32"), name="flash_attention_jax_cosine",
+    dtypes=("float64", "float32"),
+    name="flash_attention_jax_cosine",
     expected=dict.fromkeys((*OTHER, "gradient_float32"), WHOLE),
-)  # fmt: skip
+)
 CHUNKS = "the last chunk of 1024 is not shortened, so 1025 tokens give 2048 rows, and 1023 keys count twice"
 SHAPED = (
-    "tree", "outputs", "gradient_exact", "gradient_float32", "cotangents", "upstream", "not_finite", "deterministic",
+    "tree",
+    "outputs",
+    "gradient_exact",
+    "gradient_float32",
+    "cotangents",
+    "upstream",
+    "not_finite",
+    "deterministic",
     "pure",
-)  # fmt: skip
+)
 long_pair = gradgate.Pair(
-    long_flash, reference=attention, inputs=HEADS, dims={"T": (1025,), "D": (1,), "H": (1,), "B": (1,)},
-    dtypes=("float32",), name="flash_attention_jax_long", expected=dict.fromkeys(SHAPED, CHUNKS),
-)  # fmt: skip
+    long_flash,
+    reference=attention,
+    inputs=HEADS,
+    dims={"T": (1025,), "D": (1,), "H": (1,), "B": (1,)},
+    dtypes=("float32",),
+    name="flash_attention_jax_long",
+    expected=dict.fromkeys(SHAPED, CHUNKS),
+)

@@ -41,8 +41,9 @@ def linen_remat(w, x, policy=None):
 
 def linen_scan(w, x):
     """The layers as nn.scan of nn.remat."""
-    scanned = nn.scan(nn.remat(Layer, prevent_cse=False), variable_axes={"params": 0}, split_rngs={"params": True},
-                      length=len(w))  # fmt: skip
+    scanned = nn.scan(
+        nn.remat(Layer, prevent_cse=False), variable_axes={"params": 0}, split_rngs={"params": True}, length=len(w)
+    )
     params = {"Dense_0": {"kernel": w[:, 0]}, "Dense_1": {"kernel": w[:, 1]}}
     return scanned().apply({"params": params}, x, None)[0]
 
@@ -95,25 +96,54 @@ WEIGHTS = {"w": normal("L 2 H H", scale="H**-0.5"), "x": normal("T H")}
 SIZES = {"T": (3, 1), "H": (2, 1), "L": (2, 1)}
 KEPT = gradgate.at_most("residual_bytes", of_reference=0.7, at={"T": 64, "H": 32, "L": 8})
 linen = gradgate.Pair(
-    linen_remat, reference=plain, inputs=WEIGHTS, dims=SIZES, composes=ALL, name="flax_linen_remat", claims=[KEPT],
-    options={"policy": (None, "dots_saveable", "nothing_saveable", "everything_saveable")},
-)  # fmt: skip
-scanned = gradgate.Pair(
-    linen_scan, reference=plain, inputs=WEIGHTS, dims=SIZES, composes=ALL, name="flax_linen_scan_of_remat",
+    linen_remat,
+    reference=plain,
+    inputs=WEIGHTS,
+    dims=SIZES,
+    composes=ALL,
+    name="flax_linen_remat",
     claims=[KEPT],
-)  # fmt: skip
+    options={"policy": (None, "dots_saveable", "nothing_saveable", "everything_saveable")},
+)
+scanned = gradgate.Pair(
+    linen_scan,
+    reference=plain,
+    inputs=WEIGHTS,
+    dims=SIZES,
+    composes=ALL,
+    name="flax_linen_scan_of_remat",
+    claims=[KEPT],
+)
 nnx_pair = gradgate.Pair(
-    nnx_remat, reference=plain, inputs=WEIGHTS, dims=SIZES, composes=ALL, name="flax_nnx_remat", claims=[KEPT],
-)  # fmt: skip
+    nnx_remat,
+    reference=plain,
+    inputs=WEIGHTS,
+    dims=SIZES,
+    composes=ALL,
+    name="flax_nnx_remat",
+    claims=[KEPT],
+)
 CANCELS = ("outputs", "stability", "gradient_float32")
 FAR = {"far": lambda given: given | {"x": given["x"] + 1000}}
 ROWS = {"T": (3, 1), "H": (4, 2)}
 fast_norm = gradgate.Pair(
-    norm, reference=plain_norm, inputs={"x": normal("T H"), "scale": normal("H")}, dims=ROWS, composes=ALL,
-    name="flax_layer_norm", regimes=FAR, dtypes=("float64", "float32"),
+    norm,
+    reference=plain_norm,
+    inputs={"x": normal("T H"), "scale": normal("H")},
+    dims=ROWS,
+    composes=ALL,
+    name="flax_layer_norm",
+    regimes=FAR,
+    dtypes=("float64", "float32"),
     expected=dict.fromkeys(CANCELS, "the variance is mean(x²) − mean(x)², which cancels far from 0"),
-)  # fmt: skip
+)
 two_pass_norm = gradgate.Pair(
-    slow_norm, reference=plain_norm, inputs={"x": normal("T H"), "scale": normal("H")}, dims=ROWS, composes=ALL,
-    name="flax_layer_norm_in_two_passes", regimes=FAR, dtypes=("float64", "float32"),
-)  # fmt: skip
+    slow_norm,
+    reference=plain_norm,
+    inputs={"x": normal("T H"), "scale": normal("H")},
+    dims=ROWS,
+    composes=ALL,
+    name="flax_layer_norm_in_two_passes",
+    regimes=FAR,
+    dtypes=("float64", "float32"),
+)

@@ -99,19 +99,42 @@ FOLLOWING = ("outputs", "gradient_exact", "gradient_float64", "gradient_float32"
 TWICE = "the constraint of u takes the logarithm twice; the appendix that it cites takes it once"
 WAYS = {"inverse": (False, True)}
 affine_pair = gradgate.Pair(
-    affine, reference=plain_affine, dims={"N": (3, 1)}, options=WAYS, composes=ALL, name="flowjax_affine",
-    inputs={"x": normal("N"), "loc": normal("N"), "scale": normal("N")}, dtypes=("float64", "float32"),
-)  # fmt: skip
+    affine,
+    reference=plain_affine,
+    dims={"N": (3, 1)},
+    options=WAYS,
+    composes=ALL,
+    name="flowjax_affine",
+    inputs={"x": normal("N"), "loc": normal("N"), "scale": normal("N")},
+    dtypes=("float64", "float32"),
+)
 triangular_pair = gradgate.Pair(
-    triangular, reference=plain_triangular, dims={"N": (3, 1)}, options=WAYS, composes=ALL, name="flowjax_triangular",
-    inputs={"x": normal("N"), "loc": normal("N"), "a": normal("N N")}, dtypes=("float64", "float32"),
-)  # fmt: skip
+    triangular,
+    reference=plain_triangular,
+    dims={"N": (3, 1)},
+    options=WAYS,
+    composes=ALL,
+    name="flowjax_triangular",
+    inputs={"x": normal("N"), "loc": normal("N"), "a": normal("N N")},
+    dtypes=("float64", "float32"),
+)
 planar_pair = gradgate.Pair(
-    planar, reference=plain_planar, dims={"N": (3, 2)}, composes=("jit", "vmap"), name="flowjax_planar",
-    inputs={"x": normal("N"), "w": normal("N"), "u": normal("N"), "b": normal("1")}, dtypes=("float64", "float32"),
+    planar,
+    reference=plain_planar,
+    dims={"N": (3, 2)},
+    composes=("jit", "vmap"),
+    name="flowjax_planar",
+    inputs={"x": normal("N"), "w": normal("N"), "u": normal("N"), "b": normal("1")},
+    dtypes=("float64", "float32"),
     expected=dict.fromkeys(FOLLOWING, TWICE),
-)  # fmt: skip
+)
 leaky_pair = gradgate.Pair(
-    leaky, reference=plain_leaky, dims={"N": (3, 1)}, options=WAYS, composes=ALL, name="flowjax_leaky_tanh",
-    inputs={"x": normal("N")}, dtypes=("float64", "float32"),
-)  # fmt: skip
+    leaky,
+    reference=plain_leaky,
+    dims={"N": (3, 1)},
+    options=WAYS,
+    composes=ALL,
+    name="flowjax_leaky_tanh",
+    inputs={"x": normal("N")},
+    dtypes=("float64", "float32"),
+)

@@ -94,10 +94,18 @@ glow = gradgate.module_pair(
     lambda H: Block(modules.GLOWCouplingBlock, H, clamp=CLAMP), lambda H: Glow(H), X, SIZES, SUBNETS, name="freia_glow"
 )
 inverse = gradgate.module_pair(
-    lambda H: Block(modules.GLOWCouplingBlock, H, True, clamp=CLAMP), lambda H: GlowInverse(H), X, SIZES, SUBNETS,
+    lambda H: Block(modules.GLOWCouplingBlock, H, True, clamp=CLAMP),
+    lambda H: GlowInverse(H),
+    X,
+    SIZES,
+    SUBNETS,
     name="freia_glow_inverse",
-)  # fmt: skip
+)
 nice = gradgate.module_pair(
-    lambda H: Block(modules.NICECouplingBlock, H, logarithm=False), lambda H: Nice(H), X, SIZES,
-    {"f": "block.F", "g": "block.G"}, name="freia_nice",
-)  # fmt: skip
+    lambda H: Block(modules.NICECouplingBlock, H, logarithm=False),
+    lambda H: Nice(H),
+    X,
+    SIZES,
+    {"f": "block.F", "g": "block.G"},
+    name="freia_nice",
+)

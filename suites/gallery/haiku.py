@@ -63,13 +63,30 @@ WEIGHTS = {"w": normal("L 2 H H", scale="H**-0.5"), "x": normal("T H")}
 SIZES = {"T": (3, 1), "H": (2, 1), "L": (2, 1)}
 KEPT = gradgate.at_most("residual_bytes", of_reference=0.7, at={"T": 64, "H": 32, "L": 8})
 checkpointed = gradgate.Pair(
-    remat, reference=plain, inputs=WEIGHTS, dims=SIZES, composes=ALL, name="haiku_remat", claims=[KEPT],
-)  # fmt: skip
+    remat,
+    reference=plain,
+    inputs=WEIGHTS,
+    dims=SIZES,
+    composes=ALL,
+    name="haiku_remat",
+    claims=[KEPT],
+)
 stack = gradgate.Pair(
-    stacked, reference=plain, inputs=WEIGHTS, dims=SIZES, composes=ALL, name="haiku_layer_stack", claims=[KEPT],
-)  # fmt: skip
+    stacked,
+    reference=plain,
+    inputs=WEIGHTS,
+    dims=SIZES,
+    composes=ALL,
+    name="haiku_layer_stack",
+    claims=[KEPT],
+)
 layer_norm = gradgate.Pair(
-    norm, reference=plain_norm, dims={"T": (3, 1), "H": (4, 2)}, composes=ALL, name="haiku_layer_norm",
+    norm,
+    reference=plain_norm,
+    dims={"T": (3, 1), "H": (4, 2)},
+    composes=ALL,
+    name="haiku_layer_norm",
     inputs={"x": normal("T H"), "scale": normal("H"), "offset": normal("H")},
-    regimes={"far": lambda given: given | {"x": given["x"] + 1000}}, dtypes=("float64", "float32"),
-)  # fmt: skip
+    regimes={"far": lambda given: given | {"x": given["x"] + 1000}},
+    dtypes=("float64", "float32"),
+)

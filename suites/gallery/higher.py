@@ -69,9 +69,7 @@ def plain_adam(theta, grads, eps=1e-8, amsgrad=False):
 
 def rmsprop(theta, grads, eps=1e-8, centered=False, momentum=0.0):
     """RMSprop."""
-    return run(
-        torch.optim.RMSprop, theta, grads, lr=RATE, alpha=0.9, eps=eps, centered=centered, momentum=momentum
-    )  # fmt: skip
+    return run(torch.optim.RMSprop, theta, grads, lr=RATE, alpha=0.9, eps=eps, centered=centered, momentum=momentum)
 
 
 def plain_rmsprop(theta, grads, eps=1e-8, centered=False, momentum=0.0):
@@ -139,19 +137,35 @@ def _pair(function, reference, name, **how):
 
 momentum = _pair(sgd, plain_sgd, "higher_sgd", options={"nesterov": (False, True), "decay": (0.0, 0.1)})
 moments = _pair(
-    adam, plain_adam, "higher_adam", options={"eps": (1e-8, 1e-3), "amsgrad": (False, True)},
+    adam,
+    plain_adam,
+    "higher_adam",
+    options={"eps": (1e-8, 1e-3), "amsgrad": (False, True)},
     expected=dict.fromkeys(
-        ("outputs", "gradient_exact", "gradient_float64", "gradient_float32", "gradient_bfloat16", "stability",
-         "autograd"), ANOTHER,
+        (
+            "outputs",
+            "gradient_exact",
+            "gradient_float64",
+            "gradient_float32",
+            "gradient_bfloat16",
+            "stability",
+            "autograd",
+        ),
+        ANOTHER,
     ),
-)  # fmt: skip
+)
 rms = _pair(
-    rmsprop, plain_rmsprop, "higher_rmsprop",
+    rmsprop,
+    plain_rmsprop,
+    "higher_rmsprop",
     options={"eps": (1e-8, 1e-3), "centered": (False, True), "momentum": (0.0, 0.5)},
-)  # fmt: skip
+)
 sums = _pair(
-    adagrad, plain_adagrad, "higher_adagrad", options={"eps": (1e-10, 1e-3), "lr_decay": (0.0, 0.1)},
+    adagrad,
+    plain_adagrad,
+    "higher_adagrad",
+    options={"eps": (1e-10, 1e-3), "lr_decay": (0.0, 0.1)},
     expected=dict.fromkeys(("outputs", "gradient_float64", "stability", "autograd"), ROUNDED),
-)  # fmt: skip
+)
 delta = _pair(adadelta, plain_adadelta, "higher_adadelta", options={"eps": (1e-6, 1e-3)})
 maximum = _pair(adamax, plain_adamax, "higher_adamax", options={"eps": (1e-8, 1e-3)})

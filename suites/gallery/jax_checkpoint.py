@@ -34,10 +34,12 @@ NAMED = {
 OFFLOADING = {
     "dots": POLICIES.offload_dot_with_no_batch_dims("device", "pinned_host"),
     "names": POLICIES.save_and_offload_only_these_names(
-        names_which_can_be_saved=["first"], names_which_can_be_offloaded=["second"], offload_src="device",
+        names_which_can_be_saved=["first"],
+        names_which_can_be_offloaded=["second"],
+        offload_src="device",
         offload_dst="pinned_host",
     ),
-}  # fmt: skip
+}
 """Name -> a documented policy that moves values to the host."""
 
 
@@ -111,33 +113,59 @@ def plain_recurrence(a, x):
 WEIGHTS = {"w": normal("L 2 H H", scale="H**-0.5"), "x": normal("T H")}
 LONG = {"T": 64, "H": 32, "L": 8}
 every_policy = gradgate.Pair(
-    layers, reference=plain_layers, inputs=WEIGHTS, dims={"T": (3, 1), "H": (2, 1), "L": (2, 1)}, composes=ALL,
-    options={"policy": tuple(NAMED)}, name="jax_checkpoint_policies",
-)  # fmt: skip
+    layers,
+    reference=plain_layers,
+    inputs=WEIGHTS,
+    dims={"T": (3, 1), "H": (2, 1), "L": (2, 1)},
+    composes=ALL,
+    options={"policy": tuple(NAMED)},
+    name="jax_checkpoint_policies",
+)
 offloading = gradgate.Pair(
-    offloaded, reference=plain_layers, inputs=WEIGHTS, dims={"T": (3, 1), "H": (2, 1), "L": (1, 2)}, composes=ALL,
-    options={"policy": tuple(OFFLOADING)}, name="jax_checkpoint_offloading",
+    offloaded,
+    reference=plain_layers,
+    inputs=WEIGHTS,
+    dims={"T": (3, 1), "H": (2, 1), "L": (1, 2)},
+    composes=ALL,
+    options={"policy": tuple(OFFLOADING)},
+    name="jax_checkpoint_offloading",
     expected=dict.fromkeys(
         ("second_order_exact", "second_order"),
         "a value that the policy moved to the host has a cotangent on the device, and the transposition raises",
     ),
-)  # fmt: skip
+)
 nothing_saved = gradgate.Pair(
-    functools.partial(layers, policy="nothing"), reference=plain_layers, inputs=WEIGHTS, composes=("jit",),
+    functools.partial(layers, policy="nothing"),
+    reference=plain_layers,
+    inputs=WEIGHTS,
+    composes=("jit",),
     dims={"T": (3, 1, 7), "H": (2, 1), "L": (2, 3)},
-    claims=[gradgate.at_most("residual_bytes", of_reference=0.7, at=LONG)], name="jax_checkpoint_nothing_saved",
-)  # fmt: skip
+    claims=[gradgate.at_most("residual_bytes", of_reference=0.7, at=LONG)],
+    name="jax_checkpoint_nothing_saved",
+)
 checkpointed_scan = gradgate.Pair(
-    scanned, reference=plain_scan, inputs=WEIGHTS, dims={"T": (3, 1), "H": (2, 1), "L": (2, 3)}, composes=ALL,
+    scanned,
+    reference=plain_scan,
+    inputs=WEIGHTS,
+    dims={"T": (3, 1), "H": (2, 1), "L": (2, 3)},
+    composes=ALL,
     name="jax_scan_of_checkpoint",
     claims=[gradgate.at_most("residual_bytes", of_reference=0.5, at={"T": 256, "H": 8, "L": 8})],
-)  # fmt: skip
+)
 nested_scan = gradgate.Pair(
-    rows, reference=plain_rows, inputs={"a": uniform("N", 0.5, 1.0), "x": normal("R 8 N")}, composes=ALL,
-    dims={"N": (2, 1), "R": (2, 1, 3)}, name="jax_nested_scan",
+    rows,
+    reference=plain_rows,
+    inputs={"a": uniform("N", 0.5, 1.0), "x": normal("R 8 N")},
+    composes=ALL,
+    dims={"N": (2, 1), "R": (2, 1, 3)},
+    name="jax_nested_scan",
     claims=[gradgate.grows("residual_bytes", R=1), gradgate.at_most("residual_bytes", of_reference=0.6, at={"R": 64})],
-)  # fmt: skip
+)
 associative = gradgate.Pair(
-    recurrence, reference=plain_recurrence, inputs={"a": uniform("T N", 0.5, 1.0), "x": normal("T N")}, composes=ALL,
-    dims={"T": (5, 1, 2, 16), "N": (2, 1)}, name="jax_associative_scan",
-)  # fmt: skip
+    recurrence,
+    reference=plain_recurrence,
+    inputs={"a": uniform("T N", 0.5, 1.0), "x": normal("T N")},
+    composes=ALL,
+    dims={"T": (5, 1, 2, 16), "N": (2, 1)},
+    name="jax_associative_scan",
+)

@@ -68,9 +68,13 @@ def root(a):
 def boxed(target, scale):
     """ProjectedGradient onto the box from -1 to 1; the objective is a sum of squares."""
     solver = jaxopt.ProjectedGradient(
-        lambda x, target, scale: 0.5 * jnp.sum(scale * (x - target) ** 2), projection.projection_box, stepsize=1.0,
-        acceleration=False, implicit_diff_solve=SOLVERS["lu"], **STEPS,
-    )  # fmt: skip
+        lambda x, target, scale: 0.5 * jnp.sum(scale * (x - target) ** 2),
+        projection.projection_box,
+        stepsize=1.0,
+        acceleration=False,
+        implicit_diff_solve=SOLVERS["lu"],
+        **STEPS,
+    )
     box = (-jnp.ones_like(target), jnp.ones_like(target))
     return solver.run(jnp.zeros_like(target), box, target, scale).params
 
@@ -124,32 +128,68 @@ ROUGHLY = "conjugate gradients stop at a relative residual of 1e-5"
 IGNORED = "ProjectedGradient ignores implicit_diff_solve; conjugate gradients stop at a relative residual of 1e-5"
 LINEAR = {"w": normal("N N"), "b": normal("N")}
 fixed = gradgate.Pair(
-    fixed_point, reference=plain_fixed_point, inputs=LINEAR, dims={"N": (3, 2)}, options={"solver": tuple(SOLVERS)},
-    dtypes=WIDE, composes=("jit", "vmap"), name="jaxopt_fixed_point", expected={"not_finite": ENDS},
-)  # fmt: skip
+    fixed_point,
+    reference=plain_fixed_point,
+    inputs=LINEAR,
+    dims={"N": (3, 2)},
+    options={"solver": tuple(SOLVERS)},
+    dtypes=WIDE,
+    composes=("jit", "vmap"),
+    name="jaxopt_fixed_point",
+    expected={"not_finite": ENDS},
+)
 fixed_by_default = gradgate.Pair(
-    default_fixed_point, reference=plain_fixed_point, inputs=LINEAR, dims={"N": (6, 8)}, dtypes=("float64",),
-    composes=("jit",), name="jaxopt_fixed_point_by_default",
+    default_fixed_point,
+    reference=plain_fixed_point,
+    inputs=LINEAR,
+    dims={"N": (6, 8)},
+    dtypes=("float64",),
+    composes=("jit",),
+    name="jaxopt_fixed_point_by_default",
     expected={"not_finite": ENDS, **dict.fromkeys(GRADIENTS, ROUGHLY)},
-)  # fmt: skip
+)
 custom_root = gradgate.Pair(
-    root, reference=jnp.arcsinh, inputs={"a": normal("N")}, dims={"N": (3, 1)}, dtypes=WIDE, composes=("jit", "vmap"),
+    root,
+    reference=jnp.arcsinh,
+    inputs={"a": normal("N")},
+    dims={"N": (3, 1)},
+    dtypes=WIDE,
+    composes=("jit", "vmap"),
     name="jaxopt_custom_root",
-)  # fmt: skip
+)
 projected_gradient = gradgate.Pair(
-    boxed, reference=plain_boxed, inputs={"target": normal("N"), "scale": uniform("N", 0.9, 1.1)}, dtypes=("float64",),
-    dims={"N": (6, 8)}, composes=("jit",), name="jaxopt_projected_gradient", expected=dict.fromkeys(GRADIENTS, IGNORED),
-)  # fmt: skip
+    boxed,
+    reference=plain_boxed,
+    inputs={"target": normal("N"), "scale": uniform("N", 0.9, 1.1)},
+    dtypes=("float64",),
+    dims={"N": (6, 8)},
+    composes=("jit",),
+    name="jaxopt_projected_gradient",
+    expected=dict.fromkeys(GRADIENTS, IGNORED),
+)
 projection_simplex = gradgate.Pair(
-    simplex, reference=plain_simplex, inputs={"x": normal("N"), "scale": normal("")}, dims={"N": (4, 1, 7)},
-    composes=("jit", "vmap"), name="jaxopt_projection_simplex",
-)  # fmt: skip
+    simplex,
+    reference=plain_simplex,
+    inputs={"x": normal("N"), "scale": normal("")},
+    dims={"N": (4, 1, 7)},
+    composes=("jit", "vmap"),
+    name="jaxopt_projection_simplex",
+)
 projection_ball = gradgate.Pair(
-    ball, reference=plain_ball, inputs={"x": normal("N"), "radius": normal("")}, dims={"N": (4, 1, 7)},
-    composes=("jit", "vmap"), name="jaxopt_projection_l2_ball",
-)  # fmt: skip
+    ball,
+    reference=plain_ball,
+    inputs={"x": normal("N"), "radius": normal("")},
+    dims={"N": (4, 1, 7)},
+    composes=("jit", "vmap"),
+    name="jaxopt_projection_l2_ball",
+)
 losses = gradgate.Pair(
-    logistic, reference=plain_logistic, inputs={"logits": normal("T V"), "labels": integers("T", below="V")},
-    dims={"T": (3, 1), "V": (4, 2)}, options={"multi": (True, False)}, composes=("jit", "vmap", "second_order"),
-    regimes={"confident": lambda given: given | {"logits": 50 * given["logits"]}}, name="jaxopt_logistic_losses",
-)  # fmt: skip
+    logistic,
+    reference=plain_logistic,
+    inputs={"logits": normal("T V"), "labels": integers("T", below="V")},
+    dims={"T": (3, 1), "V": (4, 2)},
+    options={"multi": (True, False)},
+    composes=("jit", "vmap", "second_order"),
+    regimes={"confident": lambda given: given | {"logits": 50 * given["logits"]}},
+    name="jaxopt_logistic_losses",
+)

@@ -79,14 +79,28 @@ def row_of(library: Library, findings: Sequence[Finding], settings: Settings) ->
     """
     before = _before(library, settings)
     row: Row = {
-        "schema": SCHEMA, "name": library.name, "title": library.title, "library": library.judges,
-        "framework": library.framework, "home": library.home, "notes": library.notes,
-        "dependencies": list(library.dependencies), "version": "", "state": FAILED, "reason": "",
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "examples": settings.examples,
-        "seeds": settings.seeds, "seconds": 0.0, "judging_seconds": 0.0, "claims": 0,
-        "verdicts": {}, "problems": 0, "pairs": {},
+        "schema": SCHEMA,
+        "name": library.name,
+        "title": library.title,
+        "library": library.judges,
+        "framework": library.framework,
+        "home": library.home,
+        "notes": library.notes,
+        "dependencies": list(library.dependencies),
+        "version": "",
+        "state": FAILED,
+        "reason": "",
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "examples": settings.examples,
+        "seeds": settings.seeds,
+        "seconds": 0.0,
+        "judging_seconds": 0.0,
+        "claims": 0,
+        "verdicts": {},
+        "problems": 0,
+        "pairs": {},
         "findings": [finding.to_dict() for finding in findings],
-    }  # fmt: skip
+    }
     row |= declared.compared({}, findings, whole=False) | {"scripts": []}
     try:
         environment = made(library, settings.environments, settings.fresh)
@@ -107,9 +121,20 @@ def row_of(library: Library, findings: Sequence[Finding], settings: Settings) ->
 
 
 JUDGEMENT = (
-    "state", "reason", "date", "examples", "seeds", "seconds", "judging_seconds", "claims", "verdicts",
-    "problems", "pairs", "toolchain", "reused",
-)  # fmt: skip
+    "state",
+    "reason",
+    "date",
+    "examples",
+    "seeds",
+    "seconds",
+    "judging_seconds",
+    "claims",
+    "verdicts",
+    "problems",
+    "pairs",
+    "toolchain",
+    "reused",
+)
 """What a run that judges nothing takes from the row before."""
 
 
@@ -170,11 +195,24 @@ def _verify(
     path.unlink(missing_ok=True)
     target = shortest(library.path.resolve())
     command: list[str | Path] = [
-        environment.python, "-m", "gradgate.suites.cli", "verify", target, "--json", path, "--seed", str(seed),
-        "--examples", str(settings.examples), "--jobs", str(settings.jobs),
-        "--timeout", str(settings.timeout), *(["--fresh"] if settings.fresh else []),
+        environment.python,
+        "-m",
+        "gradgate.suites.cli",
+        "verify",
+        target,
+        "--json",
+        path,
+        "--seed",
+        str(seed),
+        "--examples",
+        str(settings.examples),
+        "--jobs",
+        str(settings.jobs),
+        "--timeout",
+        str(settings.timeout),
+        *(["--fresh"] if settings.fresh else []),
         *(word for claim in claims for word in ("--claim", claim)),
-    ]  # fmt: skip
+    ]
     told = [0]
 
     def watch() -> None:

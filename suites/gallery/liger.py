@@ -155,8 +155,13 @@ def ignored(given):
 
 LOGITS = {"logits": normal("T V"), "labels": integers("T", below="V")}
 ce = gradgate.Pair(
-    cross_entropy, reference=plain_cross_entropy, inputs=LOGITS, dims={"T": (1, 3, 17), "V": (2, 33)},
-    options={"reduction": ("mean", "sum"), "smoothing": (0.0, 0.1)}, dtypes=("float32",), **WHERE,
+    cross_entropy,
+    reference=plain_cross_entropy,
+    inputs=LOGITS,
+    dims={"T": (1, 3, 17), "V": (2, 33)},
+    options={"reduction": ("mean", "sum"), "smoothing": (0.0, 0.1)},
+    dtypes=("float32",),
+    **WHERE,
     regimes={"confident": lambda given: given | {"logits": 30 * given["logits"]}, "ignored": ignored},
     expected={
         "layouts": "logits that are not contiguous are copied; requires_grad is then read from the copy, where it is "
@@ -164,11 +169,16 @@ ce = gradgate.Pair(
         "autograd": RETAINED,
     },
     claims=[OF_LOGITS],
-)  # fmt: skip
+)
 flce = gradgate.Pair(
-    fused_linear_cross_entropy, reference=plain_linear_cross_entropy, options={"reduction": ("mean", "sum")},
+    fused_linear_cross_entropy,
+    reference=plain_linear_cross_entropy,
+    options={"reduction": ("mean", "sum")},
     inputs={"x": normal("T H"), "weight": normal("V H", scale="H**-0.5"), "labels": integers("T", below="V")},
-    dims={"T": (1, 3, 17), "H": (1, 8), "V": (2, 33)}, dtypes=("float32",), regimes={"ignored": ignored}, **WHERE,
+    dims={"T": (1, 3, 17), "H": (1, 8), "V": (2, 33)},
+    dtypes=("float32",),
+    regimes={"ignored": ignored},
+    **WHERE,
     expected={
         "each_leaf_alone": "the weight gets a gradient only where x requires one too",
         "autograd": RETAINED,
@@ -177,32 +187,57 @@ flce = gradgate.Pair(
         gradgate.grows("temp_bytes", T=1, never="T*V", sizes=TOKENS, at={"H": 64, "V": 1024}),
         gradgate.at_most("residual_bytes", of_reference=0.25, at={"T": 1024, "H": 64, "V": 1024}),
     ],
-)  # fmt: skip
+)
 swiglu_pair = gradgate.Pair(
-    swiglu, reference=lambda a, b: functional.silu(a) * b, inputs={"a": normal("T H"), "b": normal("T H")}, dims=ROWS,
-    dtypes=("float32",), expected={"autograd": RETAINED}, claims=[LINEAR], **WHERE,
-)  # fmt: skip
+    swiglu,
+    reference=lambda a, b: functional.silu(a) * b,
+    inputs={"a": normal("T H"), "b": normal("T H")},
+    dims=ROWS,
+    dtypes=("float32",),
+    expected={"autograd": RETAINED},
+    claims=[LINEAR],
+    **WHERE,
+)
 geglu_pair = gradgate.Pair(
-    geglu, reference=plain_geglu, inputs={"a": normal("T H"), "b": normal("T H")}, dims=ROWS,
-    dtypes=("float32",), expected={"autograd": RETAINED}, claims=[LINEAR], **WHERE,
-)  # fmt: skip
+    geglu,
+    reference=plain_geglu,
+    inputs={"a": normal("T H"), "b": normal("T H")},
+    dims=ROWS,
+    dtypes=("float32",),
+    expected={"autograd": RETAINED},
+    claims=[LINEAR],
+    **WHERE,
+)
 rms = gradgate.Pair(
-    rms_norm, reference=plain_rms_norm, inputs={"x": normal("T H"), "weight": normal("H")}, dims=ROWS,
-    dtypes=("float32",), **WHERE,
+    rms_norm,
+    reference=plain_rms_norm,
+    inputs={"x": normal("T H"), "weight": normal("H")},
+    dims=ROWS,
+    dtypes=("float32",),
+    **WHERE,
     claims=[LINEAR, gradgate.at_most("residual_bytes", of_reference=0.05, at={"T": 256, "H": 64})],
-)  # fmt: skip
+)
 rms_in_place = gradgate.Pair(
-    rms_norm_in_place, reference=plain_rms_norm, inputs={"x": normal("T H"), "weight": normal("H")}, dims=ROWS,
-    dtypes=("float32",), **WHERE,
+    rms_norm_in_place,
+    reference=plain_rms_norm,
+    inputs={"x": normal("T H"), "weight": normal("H")},
+    dims=ROWS,
+    dtypes=("float32",),
+    **WHERE,
     expected={
         "pure": "the gradient is written over the cotangent, which another function may still need",
         **dict.fromkeys(AFTER, "so the next call has another cotangent"),
     },
-)  # fmt: skip
+)
 layer = gradgate.Pair(
-    layer_norm, reference=plain_layer_norm, dims=ROWS, dtypes=("float32",), claims=[LINEAR], **WHERE,
+    layer_norm,
+    reference=plain_layer_norm,
+    dims=ROWS,
+    dtypes=("float32",),
+    claims=[LINEAR],
+    **WHERE,
     inputs={"x": normal("T H"), "weight": normal("H"), "bias": normal("H")},
-)  # fmt: skip
+)
 ROPE: dict[str, Any] = {
     "inputs": {"q": normal("B N T 2*D"), "k": normal("B 1 T 2*D"), "angles": normal("T D", gradient=False)},
     "dtypes": ("float32",),
@@ -212,25 +247,46 @@ STRIDE = "the stride of an axis of one token is that of one head, so all example
 WRONG = ("outputs", "gradient_exact", "gradient_float32", "cotangents", "memory_safe")
 UNSEEN = "its backward pass writes where autograd cannot see it, so its second derivative is wrong"
 rotary = gradgate.Pair(
-    rope, reference=plain_rope, dims={"B": (1, 2), "N": (3, 4), "T": (1, 3, 5), "D": (4, 6)}, **ROPE,
-    valid=lambda B, N, T, D: B == 1 or T > 1, expected={"autograd": UNSEEN},
+    rope,
+    reference=plain_rope,
+    dims={"B": (1, 2), "N": (3, 4), "T": (1, 3, 5), "D": (4, 6)},
+    **ROPE,
+    valid=lambda B, N, T, D: B == 1 or T > 1,
+    expected={"autograd": UNSEEN},
     claims=[gradgate.grows("residual_bytes", T=1, sizes=LONG, at={"B": 1, "N": 3, "D": 4})],
-)  # fmt: skip
+)
 rotary_of_one_token = gradgate.Pair(
-    rope, reference=plain_rope, dims={"B": (2, 3), "N": (3, 4), "T": (1,), "D": (4, 6)}, name="rope_of_one_token",
-    expected={**dict.fromkeys(WRONG, STRIDE), "autograd": UNSEEN}, **ROPE,
-)  # fmt: skip
+    rope,
+    reference=plain_rope,
+    dims={"B": (2, 3), "N": (3, 4), "T": (1,), "D": (4, 6)},
+    name="rope_of_one_token",
+    expected={**dict.fromkeys(WRONG, STRIDE), "autograd": UNSEEN},
+    **ROPE,
+)
 kl = gradgate.Pair(
-    kl_div, reference=plain_kl_div, dims={"T": (1, 3), "V": (2, 33)}, dtypes=("float32",), **WHERE,
+    kl_div,
+    reference=plain_kl_div,
+    dims={"T": (1, 3), "V": (2, 33)},
+    dtypes=("float32",),
+    **WHERE,
     inputs={"logits": normal("T V"), "target": normal("T V", gradient=False)},
-    options={"reduction": ("batchmean", "sum", "none")}, claims=[OF_LOGITS],
-)  # fmt: skip
+    options={"reduction": ("batchmean", "sum", "none")},
+    claims=[OF_LOGITS],
+)
 soft = gradgate.Pair(
-    softmax, reference=lambda x: x.softmax(-1), inputs={"x": normal("T H")}, dims=ROWS, dtypes=("float32",),
-    claims=[LINEAR], **WHERE,
-)  # fmt: skip
+    softmax,
+    reference=lambda x: x.softmax(-1),
+    inputs={"x": normal("T H")},
+    dims=ROWS,
+    dtypes=("float32",),
+    claims=[LINEAR],
+    **WHERE,
+)
 dyt = gradgate.Pair(
-    tanh_norm, reference=lambda x, alpha, gain, bias: gain * torch.tanh(alpha * x) + bias, dims=ROWS,
+    tanh_norm,
+    reference=lambda x, alpha, gain, bias: gain * torch.tanh(alpha * x) + bias,
+    dims=ROWS,
     inputs={"x": normal("T H"), "alpha": normal("1"), "gain": normal("H"), "bias": normal("H")},
-    dtypes=("float32",), **WHERE,
-)  # fmt: skip
+    dtypes=("float32",),
+    **WHERE,
+)

@@ -104,24 +104,52 @@ SIZES = {"N": (3, 1, 2)}
 WIDE = ("float64", "float32")
 """LAPACK, and so JAX, factorises no matrix of bfloat16."""
 general = gradgate.Pair(
-    direct, reference=plain_direct, inputs=SQUARE, dims=SIZES, options={"solver": tuple(DIRECT)}, dtypes=WIDE,
-    composes=ALL, name="lineax_general",
-)  # fmt: skip
+    direct,
+    reference=plain_direct,
+    inputs=SQUARE,
+    dims=SIZES,
+    options={"solver": tuple(DIRECT)},
+    dtypes=WIDE,
+    composes=ALL,
+    name="lineax_general",
+)
 definite = gradgate.Pair(
-    positive, reference=plain_positive, inputs=SQUARE, dims={"N": (3, 1, 2)}, options={"solver": ("cholesky", "cg")},
-    dtypes=WIDE, composes=ALL, name="lineax_positive_definite",
+    positive,
+    reference=plain_positive,
+    inputs=SQUARE,
+    dims={"N": (3, 1, 2)},
+    options={"solver": ("cholesky", "cg")},
+    dtypes=WIDE,
+    composes=ALL,
+    name="lineax_positive_definite",
     expected={"not_finite": "if the matrix has a NaN, CG takes no step, returns 0 and reports success"},
-)  # fmt: skip
+)
 triangles = gradgate.Pair(
-    triangular, reference=plain_triangular, inputs=SQUARE, dims=SIZES, options={"lower": (True, False)}, dtypes=WIDE,
-    composes=ALL, name="lineax_triangular",
-)  # fmt: skip
+    triangular,
+    reference=plain_triangular,
+    inputs=SQUARE,
+    dims=SIZES,
+    options={"lower": (True, False)},
+    dtypes=WIDE,
+    composes=ALL,
+    name="lineax_triangular",
+)
 three_diagonals = gradgate.Pair(
-    tridiagonal, reference=plain_tridiagonal, dims={"N": (3, 2, 5)}, dtypes=WIDE, composes=ALL,
+    tridiagonal,
+    reference=plain_tridiagonal,
+    dims={"N": (3, 2, 5)},
+    dtypes=WIDE,
+    composes=ALL,
     inputs={"middle": uniform("N", 3, 5), "above": normal("N-1"), "below": normal("N-1"), "b": normal("N")},
     name="lineax_tridiagonal",
-)  # fmt: skip
+)
 tall_qr = gradgate.Pair(
-    least_squares, reference=plain_least_squares, inputs={"a": normal("M N"), "b": normal("M")}, dtypes=WIDE,
-    dims={"M": (5, 3, 2), "N": (2, 1)}, valid=lambda M, N: N <= M, composes=ALL, name="lineax_least_squares",
-)  # fmt: skip
+    least_squares,
+    reference=plain_least_squares,
+    inputs={"a": normal("M N"), "b": normal("M")},
+    dtypes=WIDE,
+    dims={"M": (5, 3, 2), "N": (2, 1)},
+    valid=lambda M, N: N <= M,
+    composes=ALL,
+    name="lineax_least_squares",
+)

@@ -47,17 +47,26 @@ LENGTHS = (5, 1, 2, 3, 4, 8, 17, 33)
 AT = {"B": 1, "D": 4, "N": 4}
 SIZES = {"T": (64, 128, 256, 512, 1024)}
 parallel = gradgate.Pair(
-    scan, reference=plain_scan, name="mambapy_pscan", dims={"B": (1, 2), "T": LENGTHS, "D": (2, 1), "N": (3, 1)},
+    scan,
+    reference=plain_scan,
+    name="mambapy_pscan",
+    dims={"B": (1, 2), "T": LENGTHS, "D": (2, 1), "N": (3, 1)},
     inputs={"decay": uniform("B T D N", 0.1, 1.0), "drive": normal("B T D N")},
     claims=[
         gradgate.grows("residual_bytes", T=1, sizes=SIZES, at=AT),
         gradgate.at_most("residual_bytes", of_reference=0.5, at={**AT, "T": 1024}),
     ],
-)  # fmt: skip
+)
 block = gradgate.Pair(
-    selective, reference=plain_selective, name="mambapy_selective", dims={"T": LENGTHS, "D": (2, 1), "N": (3, 1)},
+    selective,
+    reference=plain_selective,
+    name="mambapy_selective",
+    dims={"T": LENGTHS, "D": (2, 1), "N": (3, 1)},
     inputs={
-        "delta": uniform("1 T D"), "a": uniform("D N", -2.0, -0.1), "b": normal("1 T N"), "c": normal("1 T N"),
+        "delta": uniform("1 T D"),
+        "a": uniform("D N", -2.0, -0.1),
+        "b": normal("1 T N"),
+        "c": normal("1 T N"),
         "x": normal("1 T D"),
     },
-)  # fmt: skip
+)

@@ -121,9 +121,17 @@ def _pair(function, reference, name, **how):
     """A pair that keeps less than plain autograd."""
     law = gradgate.at_most("residual_bytes", of_reference=0.3, at={"T": 64, "H": 32})
     return gradgate.module_pair(
-        function, reference, X, SIZES, name=name, by_backward=True, modes=("train",), claims=[law],
-        expected={"autograd": CHANGED, "module_protocol": CHANGED}, **how,
-    )  # fmt: skip
+        function,
+        reference,
+        X,
+        SIZES,
+        name=name,
+        by_backward=True,
+        modes=("train",),
+        claims=[law],
+        expected={"autograd": CHANGED, "module_protocol": CHANGED},
+        **how,
+    )
 
 
 additive_pair = _pair(additive, lambda H: Additive(H), "memcnn_additive")

@@ -72,17 +72,34 @@ TILES = {"rows": (2, 1, 64), "columns": (3, 1, 64)}
 PEAKED = {"peaked": lambda given: given | {"q": 30 * given["q"]}}
 AT = {"B": 1, "T": 128, "D": 4}
 flash_pair = gradgate.Pair(
-    flash, reference=plain, name="flash_attention", inputs=QKV, dims=SIZES, regimes=PEAKED,
-    options={"causal": (False, True), **TILES}, dtypes=("float32",),
+    flash,
+    reference=plain,
+    name="flash_attention",
+    inputs=QKV,
+    dims=SIZES,
+    regimes=PEAKED,
+    options={"causal": (False, True), **TILES},
+    dtypes=("float32",),
     expected={"gradient_exact": WIDE},
     claims=[gradgate.at_most("residual_bytes", of_reference=0.1, at=AT)],
-)  # fmt: skip
+)
 masked_pair = gradgate.Pair(
-    flash_masked, reference=plain_masked, name="flash_attention_masked", inputs={**QKV, "seen": mask("B T")},
+    flash_masked,
+    reference=plain_masked,
+    name="flash_attention_masked",
+    inputs={**QKV, "seen": mask("B T")},
     dims=SIZES,
-    options=TILES, dtypes=("float32",), expected={"gradient_exact": WIDE},
-)  # fmt: skip
+    options=TILES,
+    dtypes=("float32",),
+    expected={"gradient_exact": WIDE},
+)
 chunked_pair = gradgate.Pair(
-    chunked, reference=plain_chunked, name="memory_efficient_attention", inputs=QKV, dims=SIZES, regimes=PEAKED,
-    options={"causal": (False, True), **TILES}, by_backward=True,
-)  # fmt: skip
+    chunked,
+    reference=plain_chunked,
+    name="memory_efficient_attention",
+    inputs=QKV,
+    dims=SIZES,
+    regimes=PEAKED,
+    options={"causal": (False, True), **TILES},
+    by_backward=True,
+)

@@ -109,9 +109,14 @@ def read(path: Path) -> Library:
     judges = own.get("judges") or distribution(dependencies[0])
     title = re.match(r'"""(.*?)("""|\n)', text[block.end() :])
     return Library(
-        path.stem, path, dependencies, judges=judges, python=str(found.get("requires-python", "")),
-        title=title[1] if title else "", **rest,
-    )  # fmt: skip
+        path.stem,
+        path,
+        dependencies,
+        judges=judges,
+        python=str(found.get("requires-python", "")),
+        title=title[1] if title else "",
+        **rest,
+    )
 
 
 def _check(name: str, own: dict[str, Any], dependencies: tuple[str, ...], python: str) -> None:

@@ -145,24 +145,47 @@ LOGITS = {"logits": normal("T V"), "target": normal("T V")}
 ROWS = {"T": (3, 1), "V": (4, 2)}
 CONFIDENT = {"confident": lambda given: given | {"logits": 30 * given["logits"]}}
 losses = gradgate.Pair(
-    loss, reference=plain_loss, inputs=LOGITS, dims=ROWS, composes=ALL, name="optax_losses",
+    loss,
+    reference=plain_loss,
+    inputs=LOGITS,
+    dims=ROWS,
+    composes=ALL,
+    name="optax_losses",
     options={"kind": ("cross_entropy", "binary", "focal", "log_cosh", "huber", "cosine", "kl")},
-)  # fmt: skip
+)
 labelled = gradgate.Pair(
-    integer_loss, reference=plain_integer_loss, dims=ROWS, composes=ALL, name="optax_integer_labels", regimes=CONFIDENT,
+    integer_loss,
+    reference=plain_integer_loss,
+    dims=ROWS,
+    composes=ALL,
+    name="optax_integer_labels",
+    regimes=CONFIDENT,
     inputs={"logits": normal("T V"), "labels": integers("T", below="V")},
-)  # fmt: skip
+)
 projection_simplex = gradgate.Pair(
-    simplex, reference=plain_simplex, inputs={"x": normal("N"), "scale": normal("")}, dims={"N": (4, 1, 7)},
-    composes=("jit", "vmap"), name="optax_projection_simplex",
+    simplex,
+    reference=plain_simplex,
+    inputs={"x": normal("N"), "scale": normal("")},
+    dims={"N": (4, 1, 7)},
+    composes=("jit", "vmap"),
+    name="optax_projection_simplex",
     expected={"gradient_bfloat16": "the custom derivative returns bfloat16 for a value that was promoted to float32"},
-)  # fmt: skip
+)
 projection_ball = gradgate.Pair(
-    ball, reference=plain_ball, inputs={"x": normal("N"), "scale": normal("")}, dims={"N": (4, 1, 7)},
-    composes=("jit", "vmap"), name="optax_projection_l2_ball",
-)  # fmt: skip
+    ball,
+    reference=plain_ball,
+    inputs={"x": normal("N"), "scale": normal("")},
+    dims={"N": (4, 1, 7)},
+    composes=("jit", "vmap"),
+    name="optax_projection_l2_ball",
+)
 meta_gradients = gradgate.Pair(
-    trained, reference=plain_trained, dims={"N": (3, 1)}, composes=("jit", "vmap"), name="optax_meta_gradients",
+    trained,
+    reference=plain_trained,
+    dims={"N": (3, 1)},
+    composes=("jit", "vmap"),
+    name="optax_meta_gradients",
     inputs={"w": normal("N"), "x": uniform("3 N", 0.5, 1.5), "rate": constant(0.125)},
-    options={"optimiser": tuple(OPTIMISERS)}, dtypes=("float64", "float32"),
-)  # fmt: skip
+    options={"optimiser": tuple(OPTIMISERS)},
+    dtypes=("float64", "float32"),
+)

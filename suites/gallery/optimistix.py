@@ -51,10 +51,14 @@ def root(a, b, adjoint="implicit"):
     """The root x of sinh(a·x) = b by Newton's method."""
     chosen = optx.Newton(**small(b), linear_solver=lx.LU())
     found = optx.root_find(
-        lambda x, given: jnp.sinh(shifted(given[0]) @ x) - given[1], chosen, jnp.zeros_like(b), (a, b),
-        max_steps=24, throw=False,
+        lambda x, given: jnp.sinh(shifted(given[0]) @ x) - given[1],
+        chosen,
+        jnp.zeros_like(b),
+        (a, b),
+        max_steps=24,
+        throw=False,
         adjoint=ADJOINTS[adjoint],
-    )  # fmt: skip
+    )
     return value(found)
 
 
@@ -67,9 +71,13 @@ def fixed_point(a, b, adjoint="implicit"):
     """The fixed point of a contraction by about 1/100."""
     found = optx.fixed_point(
         lambda x, given: jnp.tanh(given[0]) @ x / 50 / len(given[1]) + given[1],
-        optx.FixedPointIteration(**small(b)), jnp.zeros_like(b), (a, b), max_steps=32, throw=False,
+        optx.FixedPointIteration(**small(b)),
+        jnp.zeros_like(b),
+        (a, b),
+        max_steps=32,
+        throw=False,
         adjoint=ADJOINTS[adjoint],
-    )  # fmt: skip
+    )
     return value(found)
 
 
@@ -82,9 +90,13 @@ def least_squares(a, b, adjoint="implicit"):
     """The minimum of |tall(a)·x − b|² by Gauss-Newton. a: (M, N); b: (M,)."""
     near = 100 * float(jnp.finfo(b.dtype).eps)
     found = optx.least_squares(
-        lambda x, given: tall(given[0]) @ x - given[1], optx.GaussNewton(near, near, linear_solver=lx.QR()),
-        jnp.zeros_like(a[0]), (a, b), max_steps=8, adjoint=ADJOINTS[adjoint],
-    )  # fmt: skip
+        lambda x, given: tall(given[0]) @ x - given[1],
+        optx.GaussNewton(near, near, linear_solver=lx.QR()),
+        jnp.zeros_like(a[0]),
+        (a, b),
+        max_steps=8,
+        adjoint=ADJOINTS[adjoint],
+    )
     return value(found)
 
 
@@ -102,14 +114,32 @@ WIDE = ("float64", "float32")
 SQUARE = {"a": normal("N N"), "b": normal("N")}
 OPTIONS = {"adjoint": tuple(ADJOINTS)}
 newton = gradgate.Pair(
-    root, reference=plain_root, inputs=SQUARE, dims={"N": (2, 1)}, options=OPTIONS, dtypes=WIDE,
-    composes=("jit", "vmap"), name="optimistix_newton",
-)  # fmt: skip
+    root,
+    reference=plain_root,
+    inputs=SQUARE,
+    dims={"N": (2, 1)},
+    options=OPTIONS,
+    dtypes=WIDE,
+    composes=("jit", "vmap"),
+    name="optimistix_newton",
+)
 fixed = gradgate.Pair(
-    fixed_point, reference=plain_fixed_point, inputs=SQUARE, dims={"N": (2, 1, 3)}, options=OPTIONS, dtypes=WIDE,
-    composes=("jit", "vmap"), name="optimistix_fixed_point",
-)  # fmt: skip
+    fixed_point,
+    reference=plain_fixed_point,
+    inputs=SQUARE,
+    dims={"N": (2, 1, 3)},
+    options=OPTIONS,
+    dtypes=WIDE,
+    composes=("jit", "vmap"),
+    name="optimistix_fixed_point",
+)
 gauss_newton = gradgate.Pair(
-    least_squares, reference=plain_least_squares, inputs={"a": normal("M N"), "b": normal("M")}, dtypes=WIDE,
-    dims={"M": (3, 2), "N": (2, 1)}, options=OPTIONS, composes=("jit", "vmap"), name="optimistix_gauss_newton",
-)  # fmt: skip
+    least_squares,
+    reference=plain_least_squares,
+    inputs={"a": normal("M N"), "b": normal("M")},
+    dtypes=WIDE,
+    dims={"M": (3, 2), "N": (2, 1)},
+    options=OPTIONS,
+    composes=("jit", "vmap"),
+    name="optimistix_gauss_newton",
+)

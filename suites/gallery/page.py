@@ -42,9 +42,12 @@ read this page, how to repeat it and how to add a library. *Finding* means that 
 known, and that a script of at most 20 lines without gradgate shows the same.
 """
 KINDS = (
-    "wrong gradient", "another function than the one it names", "loses digits", "crashes",
+    "wrong gradient",
+    "another function than the one it names",
+    "loses digits",
+    "crashes",
     "keeps more memory than it says",
-)  # fmt: skip
+)
 """Kinds of findings, the gravest first: in this order libraries are listed."""
 HEADS = ("library", "what was found", "judged", "problems", "verdicts", "kept / plain")
 """The columns of the table. On a narrow screen each line is a block, and its cells bear these names."""
@@ -95,9 +98,24 @@ def message(row: Row) -> tuple[str, str]:
 def short(row: Row) -> dict[str, Any]:
     """A row as in gallery.json: what the table shows, and its findings."""
     fields = (
-        "name", "library", "version", "framework", "home", "state", "reason", "date", "examples", "seeds", "seconds",
-        "claims", "problems", "verdicts", "pairs", "findings", "refuted",
-    )  # fmt: skip
+        "name",
+        "library",
+        "version",
+        "framework",
+        "home",
+        "state",
+        "reason",
+        "date",
+        "examples",
+        "seeds",
+        "seconds",
+        "claims",
+        "problems",
+        "verdicts",
+        "pairs",
+        "findings",
+        "refuted",
+    )
     return {name: row[name] for name in fields}
 
 

@@ -92,17 +92,29 @@ QKV = {"q": uniform("B 2 T M", 0.1, 1.0), "k": uniform("B 2 T M", 0.1, 1.0), "v"
 AT = {"B": 1, "M": 4, "D": 3}
 SIZES = {"B": (1, 2), "T": (5, 1, 2, 17), "M": (4, 1), "D": (3, 1)}
 linear = gradgate.Pair(
-    attention, reference=plain_attention, name="performer_linear_attention", inputs=QKV, dims=SIZES,
+    attention,
+    reference=plain_attention,
+    name="performer_linear_attention",
+    inputs=QKV,
+    dims=SIZES,
     claims=[gradgate.at_most("residual_bytes", of_reference=0.3, at={"B": 1, "T": 256, "M": 4, "D": 3})],
-)  # fmt: skip
+)
 causal_pair = gradgate.Pair(
-    causal, reference=plain_causal, name="performer_causal_without_cuda", inputs=QKV, dims=SIZES,
+    causal,
+    reference=plain_causal,
+    name="performer_causal_without_cuda",
+    inputs=QKV,
+    dims=SIZES,
     options={"chunks": (128, 1, 2)},
     claims=[gradgate.grows("residual_bytes", T=1, sizes={"T": (512, 1024, 2048, 4096, 8192)}, at=AT)],
-)  # fmt: skip
+)
 reversible = gradgate.module_pair(
-    lambda H: Reversible(H), lambda H: Plain(H), {"x": normal("B T H")}, {"B": (1, 2), "T": (3, 1), "H": (4, 1)},
-    name="performer_reversible", by_backward=True,
+    lambda H: Reversible(H),
+    lambda H: Plain(H),
+    {"x": normal("B T H")},
+    {"B": (1, 2), "T": (3, 1), "H": (4, 1)},
+    name="performer_reversible",
+    by_backward=True,
     expected={"each_leaf_alone": ALONE, "autograd": CHANGED, "module_protocol": CHANGED},
     claims=[gradgate.at_most("residual_bytes", of_reference=0.3, at={"B": 4, "T": 64, "H": 32})],
-)  # fmt: skip
+)

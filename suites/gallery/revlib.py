@@ -23,9 +23,21 @@ COUPLING = "gradients are passed on as if the coupling were a sum, whatever coup
 MODES = "the second run saves fewer tensors than the first, because its input requires no gradient"
 EXPECTED = {"each_leaf_alone": ALONE, "autograd": CHANGED, "module_protocol": CHANGED}
 CRASHES = (
-    "tree", "gradient_exact", "gradient_float64", "gradient_float32", "gradient_bfloat16", "cotangents", "upstream",
-    "not_finite", "deterministic", "pure", "layouts", "each_leaf_alone", "autograd", "module_protocol",
-)  # fmt: skip
+    "tree",
+    "gradient_exact",
+    "gradient_float64",
+    "gradient_float32",
+    "gradient_bfloat16",
+    "cotangents",
+    "upstream",
+    "not_finite",
+    "deterministic",
+    "pure",
+    "layouts",
+    "each_leaf_alone",
+    "autograd",
+    "module_protocol",
+)
 WRONG = ("gradient_exact", "gradient_float64", "gradient_float32", "gradient_bfloat16")
 
 
@@ -84,23 +96,36 @@ def momentum(H):
 def _pair(function, reference, name, **how):
     law = gradgate.at_most("residual_bytes", of_reference=0.4, at={"T": 64, "H": 32})
     return gradgate.module_pair(
-        function, reference, {"x": normal("T 2*H")}, {"T": (3, 1, 17), "H": (4, 1, 3)}, name=name, claims=[law],
-        by_backward=True, modes=("train",), **how,
-    )  # fmt: skip
+        function,
+        reference,
+        {"x": normal("T 2*H")},
+        {"T": (3, 1, 17), "H": (4, 1, 3)},
+        name=name,
+        claims=[law],
+        by_backward=True,
+        modes=("train",),
+        **how,
+    )
 
 
 function_mode = _pair(
     lambda H: Reversible(H, "autograd_function"), lambda H: Plain(H), "revlib_autograd_function", expected=EXPECTED
 )
 graph_mode = _pair(
-    lambda H: Reversible(H, "autograd_graph"), lambda H: Plain(H), "revlib_autograd_graph",
+    lambda H: Reversible(H, "autograd_graph"),
+    lambda H: Plain(H),
+    "revlib_autograd_graph",
     expected=dict.fromkeys(CRASHES, MODES),
-)  # fmt: skip
+)
 checkpoint_mode = _pair(
-    lambda H: Reversible(H, "checkpoint"), lambda H: Plain(H), "revlib_checkpoint",
+    lambda H: Reversible(H, "checkpoint"),
+    lambda H: Plain(H),
+    "revlib_checkpoint",
     expected=dict.fromkeys(CRASHES, MODES),
-)  # fmt: skip
+)
 coupling = _pair(
-    momentum, lambda H: PlainMomentum(H), "revlib_momentum_coupling",
+    momentum,
+    lambda H: PlainMomentum(H),
+    "revlib_momentum_coupling",
     expected=EXPECTED | dict.fromkeys(WRONG, COUPLING),
-)  # fmt: skip
+)

@@ -96,10 +96,16 @@ def _pair(function, reference, name, more=None, **how):
     more = more or {}
     law = gradgate.at_most("residual_bytes", of_reference=0.3, at={"T": 64, "H": 32})
     return gradgate.module_pair(
-        function, reference, {"x": normal("T 2*H")}, {"T": (3, 1, 17), "H": (4, 1, 3)}, name=name, claims=[law],
+        function,
+        reference,
+        {"x": normal("T 2*H")},
+        {"T": (3, 1, 17), "H": (4, 1, 3)},
+        name=name,
+        claims=[law],
         by_backward=True,
-        expected={"each_leaf_alone": ALONE, "autograd": CHANGED, "module_protocol": CHANGED, **more}, **how,
-    )  # fmt: skip
+        expected={"each_leaf_alone": ALONE, "autograd": CHANGED, "module_protocol": CHANGED, **more},
+        **how,
+    )
 
 
 blocks = _pair(

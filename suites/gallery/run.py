@@ -87,9 +87,19 @@ def _run(given: argparse.Namespace) -> int:
 def _judged(libraries: Sequence[Any], every: Sequence[declared.Finding], given: argparse.Namespace) -> list[judge.Row]:
     """The rows of the libraries; each is written when it is done."""
     settings = judge.Settings(
-        given.folder, given.report.resolve(), given.environments.resolve(), given.examples, given.seeds, given.jobs,
-        given.fresh, given.scripts, not given.scripts, given.refuted, _say, given.timeout,
-    )  # fmt: skip
+        given.folder,
+        given.report.resolve(),
+        given.environments.resolve(),
+        given.examples,
+        given.seeds,
+        given.jobs,
+        given.fresh,
+        given.scripts,
+        not given.scripts,
+        given.refuted,
+        _say,
+        given.timeout,
+    )
     rows = []
     for place, library in enumerate(libraries, 1):
         _say(f"[{place}/{len(libraries)}] {library.name}: {' '.join(library.dependencies) or library.judges}")

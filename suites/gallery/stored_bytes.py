@@ -54,9 +54,10 @@ def _of_pair(family: Family) -> dict[str, Any]:
     """The bytes of a pair and of its reference, at the sizes of its claim about them, or at the usual ones."""
     [method] = family.methods
     claimed: list[Mapping[str, Any]] = [
-        claim.law.spec for claim in method.claims
+        claim.law.spec
+        for claim in method.claims
         if isinstance(claim.law, OfReference) and claim.law.quantity == "residual_bytes"
-    ]  # fmt: skip
+    ]
     fields = {"dtype": "float32"} | dict(family.measured) | dict(claimed[0] if claimed else {})
     row: dict[str, Any] = {"name": method.name, "spec": fields}
     try:

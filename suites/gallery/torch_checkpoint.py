@@ -121,25 +121,48 @@ class NormedAgain(Normed):
 
 
 recomputed = gradgate.Pair(
-    checkpointed, reference=plain_layers, name="checkpoint", inputs=WEIGHTS, dims=SIZES,
-    options={"early": (True, False)}, composes=("compile",),
+    checkpointed,
+    reference=plain_layers,
+    name="checkpoint",
+    inputs=WEIGHTS,
+    dims=SIZES,
+    options={"early": (True, False)},
+    composes=("compile",),
     claims=[gradgate.at_most("residual_bytes", of_reference=0.5, at=AT)],
-)  # fmt: skip
+)
 by_reentry = gradgate.Pair(
-    reentrant, reference=plain_layers, name="checkpoint_reentrant", inputs=WEIGHTS, dims=SIZES, by_backward=True,
+    reentrant,
+    reference=plain_layers,
+    name="checkpoint_reentrant",
+    inputs=WEIGHTS,
+    dims=SIZES,
+    by_backward=True,
     claims=[gradgate.at_most("residual_bytes", of_reference=0.5, at=AT)],
-)  # fmt: skip
+)
 by_policy = gradgate.Pair(
-    selective, reference=plain_layers, name="checkpoint_selective", inputs=WEIGHTS, dims=SIZES,
+    selective,
+    reference=plain_layers,
+    name="checkpoint_selective",
+    inputs=WEIGHTS,
+    dims=SIZES,
     claims=[gradgate.at_most("residual_bytes", of_reference=0.8, at=AT)],
-)  # fmt: skip
+)
 sequential = gradgate.module_pair(
-    lambda H, segments: Segments(H, segments), lambda H: Layers(H), {"x": normal("T H")},
-    {"T": (1, 3, 17), "H": (1, 8)}, name="checkpoint_sequential", options={"segments": (2, 1, 4)}, random=True,
+    lambda H, segments: Segments(H, segments),
+    lambda H: Layers(H),
+    {"x": normal("T H")},
+    {"T": (1, 3, 17), "H": (1, 8)},
+    name="checkpoint_sequential",
+    options={"segments": (2, 1, 4)},
+    random=True,
     expected={"module_protocol": CHANGED},
     claims=[gradgate.at_most("residual_bytes", of_reference=0.7, at={"T": 64, "H": 32})],
-)  # fmt: skip
+)
 batch_norm = gradgate.module_pair(
-    lambda H: NormedAgain(H), lambda H: Normed(H), {"x": normal("T H")}, {"T": (3, 17), "H": (1, 8)},
-    name="checkpoint_batch_norm", expected={"module_protocol": "the second run updates the running statistics again"},
-)  # fmt: skip
+    lambda H: NormedAgain(H),
+    lambda H: Normed(H),
+    {"x": normal("T H")},
+    {"T": (3, 17), "H": (1, 8)},
+    name="checkpoint_batch_norm",
+    expected={"module_protocol": "the second run updates the running statistics again"},
+)

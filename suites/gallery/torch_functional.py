@@ -71,19 +71,34 @@ def plain_attention(q, k, v, causal=False):
 
 AFFINE = {"x": normal("T H"), "weight": normal("H"), "bias": normal("H")}
 batch = gradgate.Pair(
-    batch_norm, reference=plain_batch_norm, name="torch_batch_norm", inputs=AFFINE, dims=ROWS,
+    batch_norm,
+    reference=plain_batch_norm,
+    name="torch_batch_norm",
+    inputs=AFFINE,
+    dims=ROWS,
     expected={"layouts": "its backward pass reads a weight that is not contiguous as if it were contiguous"},
-)  # fmt: skip
+)
 layer = gradgate.Pair(
-    layer_norm, reference=plain_layer_norm, name="torch_layer_norm", inputs=AFFINE, dims=ROWS,
+    layer_norm,
+    reference=plain_layer_norm,
+    name="torch_layer_norm",
+    inputs=AFFINE,
+    dims=ROWS,
     claims=[gradgate.at_most("residual_bytes", of_reference=0.5, at={"T": 64, "H": 64})],
-)  # fmt: skip
+)
 group = gradgate.Pair(
-    group_norm, reference=plain_group_norm, name="torch_group_norm", dims={"B": (1, 3), "T": (3, 5), "H": (4, 2, 8)},
+    group_norm,
+    reference=plain_group_norm,
+    name="torch_group_norm",
+    dims={"B": (1, 3), "T": (3, 5), "H": (4, 2, 8)},
     inputs={"x": normal("B H T"), "weight": normal("H"), "bias": normal("H")},
-)  # fmt: skip
+)
 attended = gradgate.Pair(
-    attention, reference=plain_attention, name="torch_attention", options={"causal": (False, True)},
-    inputs={name: normal("B 2 T H") for name in "qkv"}, dims={"B": (1, 2), "T": (1, 5, 33), "H": (8, 1)},
+    attention,
+    reference=plain_attention,
+    name="torch_attention",
+    options={"causal": (False, True)},
+    inputs={name: normal("B 2 T H") for name in "qkv"},
+    dims={"B": (1, 2), "T": (1, 5, 33), "H": (8, 1)},
     claims=[gradgate.at_most("residual_bytes", of_reference=0.1, at={"B": 1, "T": 256, "H": 8})],
-)  # fmt: skip
+)

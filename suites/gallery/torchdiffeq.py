@@ -56,6 +56,10 @@ def plain(y, w, b, method="euler", steps=3):
 INPUTS = {"y": normal("T H"), "w": normal("H H", scale="H**-0.5"), "b": normal("H")}
 SIZES = {"T": (3, 1), "H": (4, 1)}
 through = gradgate.Pair(
-    solved, reference=plain, name="torchdiffeq_odeint", inputs=INPUTS, dims=SIZES,
+    solved,
+    reference=plain,
+    name="torchdiffeq_odeint",
+    inputs=INPUTS,
+    dims=SIZES,
     options={"method": ("euler", "midpoint"), "steps": (3, 1, 8)},
-)  # fmt: skip
+)

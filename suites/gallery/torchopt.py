@@ -159,8 +159,11 @@ decoupled = _pair(
 )
 rms = _pair(rmsprop, plain_rmsprop, "torchopt_rmsprop", options={"eps": (1e-8, 1e-3), "centered": (False, True)})
 sums = _pair(
-    adagrad, plain_adagrad, "torchopt_adagrad", options={"eps": (1e-10, 1e-3), "lr_decay": (0.0, 0.1)},
+    adagrad,
+    plain_adagrad,
+    "torchopt_adagrad",
+    options={"eps": (1e-10, 1e-3), "lr_decay": (0.0, 0.1)},
     expected=DIGITS | {"not_finite": HIDDEN},
-)  # fmt: skip
+)
 delta = _pair(adadelta, plain_adadelta, "torchopt_adadelta", options={"eps": (1e-6, 1e-3)})
 maximum = _pair(adamax, plain_adamax, "torchopt_adamax", options={"eps": (1e-8, 1e-3)})

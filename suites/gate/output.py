@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gradgate.hw_profiles.profile import CUDA
 from gradgate.suites.console.plain import one_line, plain
 from gradgate.suites.gate.compare import FAILURES, UNMEASURED, Finding
 
@@ -38,7 +39,11 @@ HEAD = {
     "fall": "fell",
     "time": "time (advisory)",
 }
-SHOWN = ("python", "jax", "jaxlib", "libtpu", "jax-cuda12-pjrt", "nvidia-cuda-nvcc-cu12", "torch", "numpy")
+SHOWN = (
+    *("python", "jax", "jaxlib", "libtpu"),
+    *(name for one in CUDA for name in (one.pjrt, one.assembler)),
+    *("torch", "numpy"),
+)
 SOME = 8
 """How many files are listed."""
 COMMENT = "<!-- gradgate gate -->"

@@ -135,8 +135,9 @@ def not_judged(judged: Iterable[Judged]) -> list[str]:
     told = [
         f"{about[0].task.method} ({about[0].task.framework}): its gradient was not judged: "
         f"{_listed(one.task.claim for one in about)} {'is' if len(about) == 1 else 'are'} inapplicable"
-        for about in found.values() if all(one.outcome == "inapplicable" for one in about)
-    ]  # fmt: skip
+        for about in found.values()
+        if all(one.outcome == "inapplicable" for one in about)
+    ]
     promised: dict[tuple[str, str], list[Judged]] = {}
     for one in rows:
         if one.task.source == "declared":

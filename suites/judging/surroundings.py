@@ -67,9 +67,11 @@ def _put_streams(old: tuple[Any, Any, Any]) -> None:
 def _torch(name: str, read: str, put: str) -> Part:
     """A part that two functions of PyTorch read and set."""
     return Part(
-        f"PyTorch's {name}", lambda: getattr(sys.modules["torch"], read)(),
-        lambda old: getattr(sys.modules["torch"], put)(old), "torch",
-    )  # fmt: skip
+        f"PyTorch's {name}",
+        lambda: getattr(sys.modules["torch"], read)(),
+        lambda old: getattr(sys.modules["torch"], put)(old),
+        "torch",
+    )
 
 
 def _put_jax(old: dict[str, Any]) -> None:

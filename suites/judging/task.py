@@ -45,6 +45,16 @@ class Task:
     def of(cls, method: Method, claim: Claim, target: str = "", profile: str = "cpu") -> Task:
         """The task of judging one declared claim; a claim about memory or work is judged on a profile."""
         return cls(
-            method.family, method.name, method.framework, claim.name, target, claim.statement, claim.source,
-            claim.expected, claim.declared_reason, profile, claim.check, registry.origin(method.family),
-        )  # fmt: skip
+            method.family,
+            method.name,
+            method.framework,
+            claim.name,
+            target,
+            claim.statement,
+            claim.source,
+            claim.expected,
+            claim.declared_reason,
+            profile,
+            claim.check,
+            registry.origin(method.family),
+        )

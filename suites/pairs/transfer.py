@@ -22,10 +22,21 @@ class _Copies:
 
     def copied(self, leaf: torch.Tensor) -> torch.Tensor:
         """A differentiable copy of a tensor on the device, whose later changes `settle` copies back."""
-        copy = leaf.to(self.device, copy=True)
-        if not torch._C._functorch.is_functorch_wrapped_tensor(leaf):
-            self._made.append((leaf.detach(), copy.detach(), copy.detach().clone()))
-        return copy
+        if torch._C._functorch.is_functorch_wrapped_tensor(leaf):
+            return leaf.to(self.device, copy=True)
+        found: torch.Tensor = _There.apply(leaf, self)
+        return found
+
+    def place(self, leaf: torch.Tensor) -> torch.Tensor:
+        """A copy with the same strides, of what lies between the elements too."""
+        original = leaf.detach()
+        if not original.numel():
+            return torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device=self.device)
+        span = 1 + sum((size - 1) * stride for size, stride in zip(leaf.shape, leaf.stride(), strict=True))
+        row = original.as_strided((span,), (1,))
+        copy = row.to(self.device, copy=True)
+        self._made.append((row, copy, copy.clone()))
+        return copy.as_strided(leaf.shape, leaf.stride())
 
     def settle(self) -> None:
         """Copy what has changed into the originals."""
@@ -33,6 +44,23 @@ class _Copies:
             if not torch.equal(copy, before):
                 original.data.copy_(copy)  # without a new version, like a kernel's store
                 self._made[place] = original, copy, copy.clone()
+
+
+class _There(torch.autograd.Function):
+    """A tensor of the CPU on a device, by `_Copies.place`; its gradient comes back to the CPU."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor, copies: _Copies) -> torch.Tensor:
+        ctx.copies = copies
+        return copies.place(leaf)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradients[0].to("cpu"), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: torch.Tensor) -> torch.Tensor:
+        return tangents[0].to(ctx.copies.device, copy=True)
 
 
 class _Back(torch.autograd.Function):
@@ -68,7 +96,7 @@ def call(device: str, function: Callable[..., Any], arguments: Sequence[Any], ke
     def back(leaf: torch.Tensor) -> torch.Tensor:
         if torch._C._functorch.is_functorch_wrapped_tensor(leaf):
             return leaf.to("cpu")
-        found: torch.Tensor = _Back.apply(leaf, copies)  # type: ignore[no-untyped-call]
+        found: torch.Tensor = _Back.apply(leaf, copies)
         found.copies = copies  # type: ignore[attr-defined]
         return found
 

@@ -74,14 +74,24 @@ class Step:
         values = {q: [self.figures.get(name, {}).get(q) for name in names] for q in BENCHMARKS}
         params = [[repr(name) for name in names]]
         return {
-            "version": VERSION, "commit_hash": self.release.name, "env_name": self.release.framework,
-            "date": self.measured, "python": self.versions.get("python", ""), "requirements": {}, "env_vars": {},
-            "params": {"machine": self.profile}, "result_columns": COLUMNS, "durations": {},
+            "version": VERSION,
+            "commit_hash": self.release.name,
+            "env_name": self.release.framework,
+            "date": self.measured,
+            "python": self.versions.get("python", ""),
+            "requirements": {},
+            "env_vars": {},
+            "params": {"machine": self.profile},
+            "result_columns": COLUMNS,
+            "durations": {},
             "results": {BENCHMARKS[q]: [row, params, "1"] for q, row in values.items()},
             "gradgate": {
-                "reasons": self.reasons, "again": self.again, "versions": self.versions, "commit": self.commit,
+                "reasons": self.reasons,
+                "again": self.again,
+                "versions": self.versions,
+                "commit": self.commit,
             },
-        }  # fmt: skip
+        }
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Step:
@@ -99,10 +109,15 @@ class Step:
                         figures.setdefault(name.strip("'"), {})[quantity] = value
             own = document["gradgate"]
             return cls(
-                Release.of(document["commit_hash"]), document["params"]["machine"], figures, dict(own["reasons"]),
-                {name: dict(row) for name, row in own["again"].items()}, dict(own["versions"]), document["date"],
+                Release.of(document["commit_hash"]),
+                document["params"]["machine"],
+                figures,
+                dict(own["reasons"]),
+                {name: dict(row) for name, row in own["again"].items()},
+                dict(own["versions"]),
+                document["date"],
                 own["commit"],
-            )  # fmt: skip
+            )
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"not a file of releases: {type(error).__name__}: {error}") from None
 

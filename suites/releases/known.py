@@ -125,8 +125,9 @@ def table(folder: Path = FOLDER) -> str:
         "Public reports of memory that a release of JAX or XLA raised, as programs of our own with the same structure. "
         "Figures are temporary bytes. *gate*: run through `gradgate gate --base HEAD --base-python`. *probe*: compiled "
         "by a script, because gradgate does not support the older release; the gate's rule compares the figures.\n",
-        "| thread | reported | here | from → to | verdict |", "|---|---|---|---|---|",
-    ]  # fmt: skip
+        "| thread | reported | here | from → to | verdict |",
+        "|---|---|---|---|---|",
+    ]
     for row in rows(folder):
         found = figures.get(row.key, {})
         told.append(
@@ -168,16 +169,18 @@ def _by_probe(row: Row, pythons: Sequence[Path], root: Path) -> dict[str, Any]:
             command = [str(python), str(FOLDER / "probe.py"), row.name, *([str(target)] if target.is_file() else [])]
             ran = subprocess.run(
                 command, cwd=place, capture_output=True, text=True, check=False, timeout=LIMIT, env=_clean()
-            )  # fmt: skip
+            )
             lines = [line for line in ran.stdout.splitlines() if line.startswith("{")]
             ended = {"reason": f"the process ended with status {ran.returncode}"}
             found: dict[str, Any] = json.loads(lines[-1]) if lines else ended
             figures.append(found.get("temp_bytes"))
             reasons.append(found.get("reason", ""))
     return {
-        "before": figures[0], "after": figures[1], "verdict": verdict(figures[0], figures[1]),
+        "before": figures[0],
+        "after": figures[1],
+        "verdict": verdict(figures[0], figures[1]),
         "reason": "; ".join(filter(None, reasons)),
-    }  # fmt: skip
+    }
 
 
 def _by_gate(row: Row, pythons: Sequence[Path], root: Path) -> dict[str, Any]:
@@ -195,9 +198,14 @@ def _by_gate(row: Row, pythons: Sequence[Path], root: Path) -> dict[str, Any]:
         overlay = Overlay.make(Path(folder) / "import", root, judge=root)
         options = ("--base", "HEAD", "--base-python", str(pythons[0]), "--jobs", "1", "--json", "gate.json")
         ran = subprocess.run(
-            [str(pythons[1]), "-m", "gradgate.suites.cli", "gate", *options], cwd=place, check=False,
-            capture_output=True, text=True, timeout=LIMIT, env=_clean() | overlay.environment(),
-        )  # fmt: skip
+            [str(pythons[1]), "-m", "gradgate.suites.cli", "gate", *options],
+            cwd=place,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=LIMIT,
+            env=_clean() | overlay.environment(),
+        )
         if not (place / "gate.json").is_file():
             said = (ran.stderr.strip().splitlines() or ["nothing"])[-1]
             return {"before": None, "after": None, "verdict": "not measured", "reason": said}
@@ -213,9 +221,11 @@ def of_gate(document: Mapping[str, Any]) -> dict[str, Any]:
         before, after = int(moved[0]["base"]), int(moved[0]["head"])
         return {"before": before, "after": after, "verdict": verdict(before, after), "reason": ""}
     return {
-        "before": None, "after": None, "verdict": "not measured" if failed else "the same",
+        "before": None,
+        "after": None,
+        "verdict": "not measured" if failed else "the same",
         "reason": "; ".join(failed),
-    }  # fmt: skip
+    }
 
 
 def _clean() -> dict[str, str]:

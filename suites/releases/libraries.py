@@ -101,6 +101,12 @@ def install(python: Path, release: Release, needs: Sequence[str]) -> None:
 def unlisted(library: Library, profile: str) -> dict[str, Any]:
     """The row of a library whose pairs cannot be listed."""
     return {
-        "family": library.name, "method": "all", "framework": library.framework, "profile": profile, "origin": "",
-        "spec": {}, "options": {}, "target": "",
-    }  # fmt: skip
+        "family": library.name,
+        "method": "all",
+        "framework": library.framework,
+        "profile": profile,
+        "origin": "",
+        "spec": {},
+        "options": {},
+        "target": "",
+    }

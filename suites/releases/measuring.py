@@ -102,9 +102,15 @@ def measure(
         Unmeasurable: the process could not go on.
     """
     request = {
-        "own": own, "base": False, "describe": False, "jobs": jobs, "limit": LIMIT, "timeout": 60.0,
-        "paths": [str(path) for path in overlay.paths], "measure": list(rows),
-    }  # fmt: skip
+        "own": own,
+        "base": False,
+        "describe": False,
+        "jobs": jobs,
+        "limit": LIMIT,
+        "timeout": 60.0,
+        "paths": [str(path) for path in overlay.paths],
+        "measure": list(rows),
+    }
     with _cache(again), SideProcess(str(python), overlay, who) as process:
         for found in (event["figure"] for event in process.ask(request) if "figure" in event):
             known = found["status"] in ANSWERS

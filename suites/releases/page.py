@@ -48,12 +48,18 @@ def document(steps: Sequence[Step], changes: Sequence[Change]) -> dict[str, Any]
         "steps": [step.to_json() for step in steps],
         "changes": [
             {
-                "release": c.release.name, "before": c.before.name, "profile": c.profile, "name": c.name,
-                "quantity": c.quantity, "old": c.old, "new": c.new, "confirmed": c.confirmed,
+                "release": c.release.name,
+                "before": c.before.name,
+                "profile": c.profile,
+                "name": c.name,
+                "quantity": c.quantity,
+                "old": c.old,
+                "new": c.new,
+                "confirmed": c.confirmed,
             }
             for c in changes
         ],
-    }  # fmt: skip
+    }
 
 
 def text(steps: Sequence[Step], changes: Sequence[Change]) -> str:

@@ -80,6 +80,4 @@ def _between(old: Step, new: Step) -> Iterator[Change]:
                 continue
             second = old.again.get(name, {}).get(quantity), new.again.get(name, {}).get(quantity)
             again = (second[0], second[1]) if second[0] is not None and second[1] is not None else None
-            yield Change(
-                new.release, old.release, new.profile, name, quantity, before, now, again, new.measured
-            )  # fmt: skip
+            yield Change(new.release, old.release, new.profile, name, quantity, before, now, again, new.measured)

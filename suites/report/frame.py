@@ -34,9 +34,9 @@ def page(template: str, figures: Mapping[str, Any] | None = None, *, shared: boo
         shared: load style and scripts from the files of `SHARED` in place of holding them.
         given: what the template shows.
     """
-    return environment().get_template(template).render(
-        figures=dict(figures or {}), shared=shared, library=SCRIPT, **given
-    )  # fmt: skip
+    return (
+        environment().get_template(template).render(figures=dict(figures or {}), shared=shared, library=SCRIPT, **given)
+    )
 
 
 def with_library(pages: Mapping[str, str]) -> dict[str, str]:
@@ -62,13 +62,21 @@ def write(folder: Path, pages: Mapping[str, str]) -> None:
 def environment() -> jinja2.Environment:
     """The templates of this folder. They are compiled once, however many pages there are."""
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined, keep_trailing_newline=True,
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
     filters: dict[str, Callable[..., Any]] = {
-        "number": number, "breakable": _breakable, "plain": _plain, "unique": _unique, "covered": _covered,
+        "number": number,
+        "breakable": _breakable,
+        "plain": _plain,
+        "unique": _unique,
+        "covered": _covered,
         "unbroken": _unbroken,
-    }  # fmt: skip
+    }
     made.filters |= filters
     return made
 

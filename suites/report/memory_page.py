@@ -46,15 +46,21 @@ def _memory(document: Row) -> str:
         if law["quantity"] == "required_bytes"
     ]
     return frame.page(
-        "memory.html", {quantity: memory_plot.figure(found) for quantity, found in sections.items()},
-        document=document, rows=lines, heads=heads, texts=memory_table.TEXTS,
-        reasons=memory_table.reasons(rows), whose=memory_table.whose(rows), limits=limits,
+        "memory.html",
+        {quantity: memory_plot.figure(found) for quantity, found in sections.items()},
+        document=document,
+        rows=lines,
+        heads=heads,
+        texts=memory_table.TEXTS,
+        reasons=memory_table.reasons(rows),
+        whose=memory_table.whose(rows),
+        limits=limits,
         sections=[
             (quantity, QUANTITIES.get(quantity, quantity), found, _numbers(quantity, found))
             for quantity, found in sections.items()
         ],
         meanings={name: columns.MEMORY.get(name, columns.MEMORY["size"]) for name in heads},
-    )  # fmt: skip
+    )
 
 
 def _named(law: Row) -> str:
@@ -73,10 +79,15 @@ def _choice(document: Row) -> str:
     rows = choice["rows"]
     profiles = list(dict.fromkeys(row["profile"] for row in rows))
     return frame.page(
-        "choice.html", {"choice": choice_plot.figure(rows)}, document=document, choice=choice,
+        "choice.html",
+        {"choice": choice_plot.figure(rows)},
+        document=document,
+        choice=choice,
         answers=[choice_table.answer(rows, profile, choice["letter"]) for profile in profiles],
-        rows=[_line(row) for row in rows], heads=list(columns.CHOICE), meanings=columns.CHOICE,
-    )  # fmt: skip
+        rows=[_line(row) for row in rows],
+        heads=list(columns.CHOICE),
+        meanings=columns.CHOICE,
+    )
 
 
 def _line(row: Row) -> list[str]:

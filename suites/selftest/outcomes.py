@@ -99,22 +99,26 @@ def _checks(mutant: Mutant | OneSide, claims: Iterable[str]) -> list[str]:
     return sorted({CHECKS[mutant.task(claim).check].place.partition(":")[0] for claim in claims})
 
 
-def _described(value: Any, modules: set[str]) -> Any:
+def _described(value: Any, modules: set[str], within: tuple[FunctionType, ...] = ()) -> Any:
     """A value in plain types: of functions the place, what they were given and what they captured.
 
     Args:
         modules: gets the modules in which these functions are written.
+        within: the functions that captured the value. One that calls itself is among what it captured.
     """
     if isinstance(value, functools.partial):
-        return ["partial", *(_described(part, modules) for part in (value.func, value.args, value.keywords))]
+        return ["partial", *(_described(part, modules, within) for part in (value.func, value.args, value.keywords))]
     if isinstance(value, FunctionType):
         modules.add(value.__module__)
+        place = [value.__module__, value.__qualname__]
+        if value in within:
+            return place
         captured = [cell.cell_contents for cell in value.__closure__ or ()]
-        return [value.__module__, value.__qualname__, _described(captured, modules)]
+        return [*place, _described(captured, modules, (*within, value))]
     if dataclasses.is_dataclass(value):
-        return [type(value).__name__, *(_described(getattr(value, one.name), modules) for one in fields(value))]
+        return [type(value).__name__, *(_described(getattr(value, one.name), modules, within) for one in fields(value))]
     if isinstance(value, Mapping):
-        return {str(name): _described(part, modules) for name, part in value.items()}
+        return {str(name): _described(part, modules, within) for name, part in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_described(part, modules) for part in value]
+        return [_described(part, modules, within) for part in value]
     return value if isinstance(value, (str, int, float, bool, type(None))) else type(value).__name__

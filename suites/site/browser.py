@@ -32,10 +32,17 @@ from gradgate.suites.site import checking
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
-    "--headless", "--no-sandbox", "--no-zygote", "--disable-gpu", "--disable-software-rasterizer",
-    "--disable-quic", "--disable-dev-shm-usage", "--no-first-run",
-    "--disable-background-networking", "--disable-component-update",
-)  # fmt: skip
+    "--headless",
+    "--no-sandbox",
+    "--no-zygote",
+    "--disable-gpu",
+    "--disable-software-rasterizer",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+)
 NARROW = 400
 """Width in pixels of the narrowest screen on which every page must be readable."""
 WIDTHS = (NARROW, 800, 1200)
@@ -189,9 +196,7 @@ class Tab:
         return tuple(told)
 
 
-async def _open_all(
-    program: str, address: str, paths: Sequence[str], width: int, shots: Path | None
-) -> list[Opened]:  # fmt: skip
+async def _open_all(program: str, address: str, paths: Sequence[str], width: int, shots: Path | None) -> list[Opened]:
     async with _tab(program) as tab:
         await _prepare(tab, width)
         found = []
@@ -215,7 +220,7 @@ async def _unreadable(tab: Tab) -> list[str]:
 
 async def _on_page(
     program: str, address: str, path: str, scripts: Sequence[str], width: int, shots: Path | None
-) -> list[Any]:  # fmt: skip
+) -> list[Any]:
     async with _tab(program) as tab:
         await _prepare(tab, width)
         await _open(tab, address, path, None)

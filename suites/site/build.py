@@ -91,9 +91,15 @@ def build(out: Path) -> list[str]:
         assemble(source, out)
         with _quiet():
             app = Sphinx(
-                str(source), str(source), str(made), str(Path(folder) / "doctrees"), "html", status=None,
-                warning=told, parallel=1,
-            )  # fmt: skip
+                str(source),
+                str(source),
+                str(made),
+                str(Path(folder) / "doctrees"),
+                "html",
+                status=None,
+                warning=told,
+                parallel=1,
+            )
             app.build()
         if app.statuscode:
             raise UsageError(f"Sphinx failed:\n{told.getvalue()}")

@@ -21,8 +21,14 @@ napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
 napoleon_custom_sections = [
-    "Source", "Stores", "Computes", "Not for", "Cost", "When not to use it", "Limits",
-]  # fmt: skip
+    "Source",
+    "Stores",
+    "Computes",
+    "Not for",
+    "Cost",
+    "When not to use it",
+    "Limits",
+]
 html_theme = "furo"
 html_static_path = ["_static"]
 templates_path = ["_templates"]

@@ -24,14 +24,33 @@ SECTIONS = (
     Section(
         "How to",
         (
-            "watch", "pairs", "jax_op", "torch_module", "kernels", "pallas", "own_method", "own_model", "own_class",
-            "own_profile", "gate", "adopt", "judged", "strangers", "settings", "clusters", "examples",
+            "watch",
+            "pairs",
+            "jax_op",
+            "torch_module",
+            "kernels",
+            "pallas",
+            "own_method",
+            "own_model",
+            "own_class",
+            "own_profile",
+            "gate",
+            "adopt",
+            "judged",
+            "strangers",
+            "settings",
+            "clusters",
+            "examples",
         ),
     ),
     Section(
         "The papers' methods for your code",
         (
-            "methods", "meta_gradients", "linear_attention", "selective_scan", "reversible_layers",
+            "methods",
+            "meta_gradients",
+            "linear_attention",
+            "selective_scan",
+            "reversible_layers",
             "checkpointed_models",
         ),
     ),
@@ -43,7 +62,7 @@ SECTIONS = (
         ("reference/index", "reference/commands", "reference/classes", "reference/calibration", "glossary", "where"),
     ),
     Section("The project", ("published", "memory_by_release", "changelog")),
-)  # fmt: skip
+)
 
 
 def missing(pages: Collection[str]) -> list[str]:

@@ -97,9 +97,12 @@ def printed(command: str) -> str:
     """What ``gradgate COMMAND --help`` prints in a terminal of 80 columns."""
     env = os.environ | {"COLUMNS": "80", "NO_COLOR": "1", "PYTHON_COLORS": "0"}
     ran = subprocess.run(
-        [sys.executable, "-m", "gradgate.suites.cli", command, "--help"], env=env, capture_output=True, text=True,
+        [sys.executable, "-m", "gradgate.suites.cli", command, "--help"],
+        env=env,
+        capture_output=True,
+        text=True,
         check=True,
-    )  # fmt: skip
+    )
     return ran.stdout
 
 

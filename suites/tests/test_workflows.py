@@ -210,9 +210,12 @@ def test_the_job_that_may_write_the_history_installs_nothing(tmp_path: Path) -> 
         assert all(run.startswith("python3 asv_bench/branch.py keep") for run in runs)
         assert job["if"] == "always()"
     ran = subprocess.run(
-        [sys.executable, "-S", str(ROOT / "asv_bench" / "branch.py"), "--help"], capture_output=True, cwd=tmp_path,
-        check=False, env={"PATH": os.environ["PATH"]},
-    )  # fmt: skip
+        [sys.executable, "-S", str(ROOT / "asv_bench" / "branch.py"), "--help"],
+        capture_output=True,
+        cwd=tmp_path,
+        check=False,
+        env={"PATH": os.environ["PATH"]},
+    )
     assert ran.returncode == 0, ran.stderr
 
 

@@ -23,7 +23,20 @@ from gradgate.suites.exact.on_jax.rules import LOCKSTEP, RULES
 __all__ = ["LOCKSTEP", "RULES", "Program", "trace"]
 
 _RULES_OF = (
-    casts, choices, control, devices, elementwise, indexing, integers, linear_algebra, pallas, products, randomness,
-    reductions, special, structure, windows,
-)  # fmt: skip
+    casts,
+    choices,
+    control,
+    devices,
+    elementwise,
+    indexing,
+    integers,
+    linear_algebra,
+    pallas,
+    products,
+    randomness,
+    reductions,
+    special,
+    structure,
+    windows,
+)
 """The modules whose import fills the tables of rules."""

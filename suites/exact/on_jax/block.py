@@ -50,7 +50,7 @@ Entry = tuple[Any, list[int], list[int], tuple[Any, ...]]
 class Step:
     """One equation, with the slots that it reads, writes and empties."""
 
-    __slots__ = ("_line", "callers", "drops", "equation", "inputs", "many", "outputs", "run", "together")
+    __slots__ = ("_line", "callers", "drops", "equation", "inputs", "many", "name", "outputs", "run", "together")
 
     def __init__(self, entry: Entry, run: Any, together: bool) -> None:
         self.equation, self.inputs, self.outputs, self.callers = entry
@@ -58,6 +58,9 @@ class Step:
         self.many = self.equation.primitive.multiple_results
         self.drops: list[int] = []
         self._line = ""
+        self.name = self.equation.primitive.name
+        if self.name == "convert_element_type" and self.equation.outvars[0].aval.dtype == bool:
+            self.name = "ne"  # to make booleans of numbers is to ask whether they are zero
 
     @property
     def line(self) -> str:
@@ -89,7 +92,7 @@ class Step:
                 return
             line = "" if balls.compares_nothing() else self.line
             for slots in lanes:
-                instead = run.watch(self.equation.primitive.name, line, [slots[i] for i in self.outputs])
+                instead = run.watch(self.name, line, [slots[i] for i in self.outputs])
                 if instead is not None:
                     for place, value in zip(self.outputs, instead, strict=True):
                         slots[place] = value
@@ -97,7 +100,7 @@ class Step:
     def tell(self, run: Run) -> None:
         """Tell who watches briefly that this step compares, if it does."""
         if run.watch is not None and balls.compared():
-            run.watch(self.equation.primitive.name, self.line, [])
+            run.watch(self.name, self.line, [])
 
     def written(self, name: str) -> str:
         """`perform` for one device that nobody watches, as a line of Python in which `name` is the step's function."""
@@ -214,11 +217,17 @@ def _located(error: Exception, step: Step | None) -> Exception:
 
 
 INLINED: dict[str, str] = {
-    "jit": "jaxpr", "closed_call": "call_jaxpr", "eval_jaxpr": "call_jaxpr", "remat2": "jaxpr",
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
+    "remat2": "jaxpr",
     "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr", "custom_vmap_call": "call", "composite": "jaxpr", "custom_linear_solve": "",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+    "composite": "jaxpr",
+    "custom_linear_solve": "",
     "linear_call": "callee",
-}  # fmt: skip
+}
 """Calls that are replaced by their body -> the parameter that holds the body; since JAX 0.11 that of a composite is
 ``call_jaxpr``, and a closed call is ``eval_jaxpr``."""
 SILENT = {"DebugEffect", "OrderedDebugEffect", "NamedAxisEffect"}

@@ -13,9 +13,14 @@ from gradgate.suites.exact.on_jax.choices import COMPARED, same
 from gradgate.suites.exact.on_jax.elementwise import truncated
 from gradgate.suites.exact.on_jax.rules import Run, data, kind, kind_of, rule
 
-_PARTS = {name: np.frompyfunc(function, 1, 1) for name, function in {
-    "real": lambda z: z.real, "imag": lambda z: z.imag, "conj": lambda z: acb(z).conjugate(),
-}.items()}  # fmt: skip
+_PARTS = {
+    name: np.frompyfunc(function, 1, 1)
+    for name, function in {
+        "real": lambda z: z.real,
+        "imag": lambda z: z.imag,
+        "conj": lambda z: acb(z).conjugate(),
+    }.items()
+}
 _PAIRED = np.frompyfunc(acb, 2, 1)
 _COMPLEX_BALL = np.frompyfunc(acb, 1, 1)
 

@@ -11,8 +11,14 @@ from gradgate.suites.exact.on_jax.rules import Run, kind, rule
 
 LARGER, SMALLER = np.frompyfunc(balls._larger, 2, 1), np.frompyfunc(balls._smaller, 2, 1)
 COMPARED = {name: np.frompyfunc(function, 2, 1) for name, function in balls._COMPARISONS.items()}
-_PLAIN = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-          "eq": np.equal, "ne": np.not_equal}  # fmt: skip
+_PLAIN = {
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
 
 
 def same(one: Any, other: Any) -> bool:

@@ -14,25 +14,44 @@ from gradgate.suites.exact.on_jax.block import identities
 from gradgate.suites.exact.on_jax.rules import Run, inexact, kind, rule
 
 identities(
-    "copy", "name", "sharding_constraint", "stop_gradient", "optimization_barrier", "reduce_precision", "device_put",
-    "reshard", "pvary", "random_clone",
-)  # fmt: skip
+    "copy",
+    "name",
+    "sharding_constraint",
+    "stop_gradient",
+    "optimization_barrier",
+    "reduce_precision",
+    "device_put",
+    "reshard",
+    "pvary",
+    "random_clone",
+)
 
 # Values at the edge of where a function is finite ---------------------------------------------------------------------
 
 INF, MINUS_INF, NAN = arb.pos_inf(), arb.neg_inf(), arb.nan()
 _EDGES: dict[str, dict[float, Any]] = {
-    "log": {0.0: MINUS_INF}, "log2": {0.0: MINUS_INF}, "log1p": {-1.0: MINUS_INF}, "rsqrt": {0.0: INF},
-    "atanh": {1.0: INF, -1.0: MINUS_INF}, "erf_inv": {1.0: INF, -1.0: MINUS_INF},
-    "erf": {math.inf: arb(1), -math.inf: arb(-1)}, "erfc": {math.inf: arb(0), -math.inf: arb(2)},
-    "logistic": {math.inf: arb(1), -math.inf: arb(0)}, "lgamma": {math.inf: INF, -math.inf: INF},
+    "log": {0.0: MINUS_INF},
+    "log2": {0.0: MINUS_INF},
+    "log1p": {-1.0: MINUS_INF},
+    "rsqrt": {0.0: INF},
+    "atanh": {1.0: INF, -1.0: MINUS_INF},
+    "erf_inv": {1.0: INF, -1.0: MINUS_INF},
+    "erf": {math.inf: arb(1), -math.inf: arb(-1)},
+    "erfc": {math.inf: arb(0), -math.inf: arb(2)},
+    "logistic": {math.inf: arb(1), -math.inf: arb(0)},
+    "lgamma": {math.inf: INF, -math.inf: INF},
     "one_minus_square": {math.inf: MINUS_INF, -math.inf: MINUS_INF},
-    "square": {-math.inf: INF}, "exp2": {-math.inf: arb(0)}, "sinh": {-math.inf: MINUS_INF},
-    "cosh": {-math.inf: INF}, "asinh": {-math.inf: MINUS_INF},
+    "square": {-math.inf: INF},
+    "exp2": {-math.inf: arb(0)},
+    "sinh": {-math.inf: MINUS_INF},
+    "cosh": {-math.inf: INF},
+    "asinh": {-math.inf: MINUS_INF},
     "cbrt": {0.0: arb(0), math.inf: INF, -math.inf: MINUS_INF},
-    "floor": {math.inf: INF, -math.inf: MINUS_INF}, "ceil": {math.inf: INF, -math.inf: MINUS_INF},
-    "round": {math.inf: INF, -math.inf: MINUS_INF}, "digamma": {math.inf: INF},
-}  # fmt: skip
+    "floor": {math.inf: INF, -math.inf: MINUS_INF},
+    "ceil": {math.inf: INF, -math.inf: MINUS_INF},
+    "round": {math.inf: INF, -math.inf: MINUS_INF},
+    "digamma": {math.inf: INF},
+}
 """Function -> input -> the result that floats give, where arb gives none."""
 
 
@@ -77,9 +96,17 @@ def _pole(name: str, ball: Any, result: Any) -> Any:
 
 
 _DOMAINS: dict[str, tuple[float, float]] = {
-    "log": (0, math.inf), "sqrt": (0, math.inf), "rsqrt": (0, math.inf), "log1p": (-1, math.inf), "asin": (-1, 1),
-    "log2": (0, math.inf), "acos": (-1, 1), "atanh": (-1, 1), "erf_inv": (-1, 1), "acosh": (1, math.inf),
-}  # fmt: skip
+    "log": (0, math.inf),
+    "sqrt": (0, math.inf),
+    "rsqrt": (0, math.inf),
+    "log1p": (-1, math.inf),
+    "asin": (-1, 1),
+    "log2": (0, math.inf),
+    "acos": (-1, 1),
+    "atanh": (-1, 1),
+    "erf_inv": (-1, 1),
+    "acosh": (1, math.inf),
+}
 
 
 def _at_edge(name: str, ball: Any) -> bool:
@@ -141,8 +168,11 @@ _COMPLEX: dict[str, Callable[[Any], Any]] = {
 COMPLEX = {name: np.frompyfunc(definite(name, function), 1, 1) for name, function in _COMPLEX.items()}
 """Name -> function of an array of complex balls."""
 _INTEGERS: dict[str, Callable[..., Any]] = {
-    "neg": np.negative, "abs": np.abs, "sign": np.sign, "square": np.square,
-}  # fmt: skip
+    "neg": np.negative,
+    "abs": np.abs,
+    "sign": np.sign,
+    "square": np.square,
+}
 
 
 @rule(*UNARY)

@@ -123,9 +123,13 @@ def _gather_layout(equation: Any) -> Layout:
     gone = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
     kept = tuple(d for d in range(len(window)) if d not in gone)
     return Layout(
-        window, tuple(numbers.offset_dims), kept, tuple(numbers.start_index_map),
-        tuple(numbers.operand_batching_dims), tuple(numbers.start_indices_batching_dims),
-    )  # fmt: skip
+        window,
+        tuple(numbers.offset_dims),
+        kept,
+        tuple(numbers.start_index_map),
+        tuple(numbers.operand_batching_dims),
+        tuple(numbers.start_indices_batching_dims),
+    )
 
 
 def _scatter_layout(equation: Any) -> Layout:
@@ -137,9 +141,13 @@ def _scatter_layout(equation: Any) -> Layout:
     for dimension, axis in zip(kept, numbers.update_window_dims, strict=True):
         window[dimension] = updates[axis]
     return Layout(
-        tuple(window), tuple(numbers.update_window_dims), kept, tuple(numbers.scatter_dims_to_operand_dims),
-        tuple(numbers.operand_batching_dims), tuple(numbers.scatter_indices_batching_dims),
-    )  # fmt: skip
+        tuple(window),
+        tuple(numbers.update_window_dims),
+        kept,
+        tuple(numbers.scatter_dims_to_operand_dims),
+        tuple(numbers.operand_batching_dims),
+        tuple(numbers.scatter_indices_batching_dims),
+    )
 
 
 @rule("gather")
@@ -175,9 +183,12 @@ def _fill(equation: Any) -> Any:
 
 
 _COMBINED: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "scatter-add": (np.add, np.add), "scatter-sub": (np.subtract, np.subtract), "scatter-mul": (np.multiply,) * 2,
-    "scatter-min": (SMALLER, np.minimum), "scatter-max": (LARGER, np.maximum),
-}  # fmt: skip
+    "scatter-add": (np.add, np.add),
+    "scatter-sub": (np.subtract, np.subtract),
+    "scatter-mul": (np.multiply,) * 2,
+    "scatter-min": (SMALLER, np.minimum),
+    "scatter-max": (LARGER, np.maximum),
+}
 
 
 def _landed(equation: Any, indices: Any, layout: Layout) -> tuple[list[int], list[int]]:

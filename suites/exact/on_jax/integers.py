@@ -11,8 +11,11 @@ from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_jax.rules import Run, rule
 
 _BITWISE: dict[str, Callable[..., Any]] = {
-    "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "not": np.invert,
-}  # fmt: skip
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+}
 
 
 @rule(*_BITWISE)

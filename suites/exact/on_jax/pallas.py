@@ -33,16 +33,37 @@ UNWRITTEN = arb.nan()
 """The one object that stands for a number that nobody wrote. What is computed from it is another NaN."""
 FILLS = (UNWRITTEN, arb(1.6180339887e9), arb(-1.6180339887e9))
 """What unwritten memory is taken for in turn, where a comparison could hide that it was read."""
-HIDING = frozenset({
-    "lt", "le", "gt", "ge", "eq", "ne", "eq_to", "le_to", "lt_to", "is_finite", "sign", "argmax", "argmin", "sort",
-    "top_k", "convert_element_type",
-})  # fmt: skip
+HIDING = frozenset(
+    {
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "eq",
+        "ne",
+        "eq_to",
+        "le_to",
+        "lt_to",
+        "is_finite",
+        "sign",
+        "argmax",
+        "argmin",
+        "sort",
+        "top_k",
+        "convert_element_type",
+    }
+)
 """Primitives whose result can be a number although an operand is not."""
 
 _IS = np.frompyfunc(operator.is_, 2, 1)
 _NAN = np.frompyfunc(lambda ball: ball.is_nan(), 1, 1)
-_SAME = np.frompyfunc(lambda one, other: one is other or (one.is_nan() and other.is_nan()) or
-                      (one.mid() == other.mid() and one.rad() == other.rad()), 2, 1)  # fmt: skip
+_SAME = np.frompyfunc(
+    lambda one, other: (
+        one is other or (one.is_nan() and other.is_nan()) or (one.mid() == other.mid() and one.rad() == other.rad())
+    ),
+    2,
+    1,
+)
 
 NOTHING: Any = arb.nan()
 """The result of what read unwritten memory."""

@@ -97,9 +97,12 @@ def _log_sum(one: Any, other: Any) -> Any:
 
 
 _RUNNING: dict[str, tuple[Any, Any]] = {
-    "cumsum": (np.add, np.add), "cumprod": (np.multiply, np.multiply), "cummax": (LARGER, np.maximum),
-    "cummin": (SMALLER, np.minimum), "cumlogsumexp": (np.frompyfunc(_log_sum, 2, 1), None),
-}  # fmt: skip
+    "cumsum": (np.add, np.add),
+    "cumprod": (np.multiply, np.multiply),
+    "cummax": (LARGER, np.maximum),
+    "cummin": (SMALLER, np.minimum),
+    "cumlogsumexp": (np.frompyfunc(_log_sum, 2, 1), None),
+}
 
 
 @rule(*_RUNNING)

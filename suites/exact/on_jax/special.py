@@ -55,9 +55,16 @@ def _beta(a: Any, b: Any, x: Any) -> Any:
     return arb(0) if x.is_zero() else arb(1) if (x - 1).is_zero() else x.beta_lower(a, b, regularized=1)
 
 
-BINARY = {name: np.frompyfunc(definite(name, function), 2, 1) for name, function in {
-    "atan2": _angle, "zeta": _zeta, "polygamma": _polygamma, "igamma": _igamma, "igammac": _igammac,
-}.items()}  # fmt: skip
+BINARY = {
+    name: np.frompyfunc(definite(name, function), 2, 1)
+    for name, function in {
+        "atan2": _angle,
+        "zeta": _zeta,
+        "polygamma": _polygamma,
+        "igamma": _igamma,
+        "igammac": _igammac,
+    }.items()
+}
 """Name -> function of two arrays of real balls."""
 BETA = np.frompyfunc(definite("regularized_incomplete_beta", _beta), 3, 1)
 

@@ -33,9 +33,14 @@ def _windows_of(params: Any, array: Any, value: Any) -> Any:
     rank = array.ndim
     ones = (1,) * rank
     found = windows(
-        array, value, params["window_dimensions"], params["window_strides"], params["padding"],
-        params.get("base_dilation") or ones, params.get("window_dilation") or ones,
-    )  # fmt: skip
+        array,
+        value,
+        params["window_dimensions"],
+        params["window_strides"],
+        params["padding"],
+        params.get("base_dilation") or ones,
+        params.get("window_dilation") or ones,
+    )
     return found.reshape(*found.shape[:rank], -1)
 
 
@@ -154,9 +159,14 @@ def convolution(equation: Any) -> Run:
         config = [(0, 0, 0), (0, 0, 0), *((0, 0, between - 1) for between in params["lhs_dilation"])]
         wide = padded(x, zero, config)
         found = windows(
-            wide, zero, (1, 1, *w.shape[2:]), (1, 1, *params["window_strides"]), [(0, 0), (0, 0), *params["padding"]],
-            (1, 1, *ones), (1, 1, *params["rhs_dilation"]),
-        )  # fmt: skip
+            wide,
+            zero,
+            (1, 1, *w.shape[2:]),
+            (1, 1, *params["window_strides"]),
+            [(0, 0), (0, 0), *params["padding"]],
+            (1, 1, *ones),
+            (1, 1, *params["rhs_dilation"]),
+        )
         out = _grouped(found, w, count, held)
         return out.transpose(back)
 

@@ -84,9 +84,22 @@ def _lower(value: float, node: Any, known: Known) -> Any:
 
 
 FORMULAS: dict[str, Callable[[float, Any, Known], Any]] = {
-    **{f"{name}Backward0": _constant for name in (
-        "Erf", "Erfc", "Erfinv", "Exp2", "Log2", "Log10", "Deg2Rad", "Rad2Deg", "Sinc", "Logaddexp2", "Gelu",
-    )},
+    **{
+        f"{name}Backward0": _constant
+        for name in (
+            "Erf",
+            "Erfc",
+            "Erfinv",
+            "Exp2",
+            "Log2",
+            "Log10",
+            "Deg2Rad",
+            "Rad2Deg",
+            "Sinc",
+            "Logaddexp2",
+            "Gelu",
+        )
+    },
     **{f"{name}Backward{i}": _ratio for name in ("Var", "Std", "VarMean", "StdMean") for i in range(3)},
     **{f"Native{name}Backward0": _ratio for name in ("BatchNormBackward", "LayerNormBackward", "GroupNorm")},
     "PowBackward0": _lower,
@@ -95,7 +108,7 @@ FORMULAS: dict[str, Callable[[float, Any, Known], Any]] = {
     "LerpBackward0": _remainder,
     "NativeDropoutBackward0": _scale,
     "PowBackward2": _logarithm,
-}  # fmt: skip
+}
 """Name of autograd's node -> the number that its float stands for, or None."""
 
 

@@ -92,9 +92,17 @@ def _geometry(x: Any, weight: Any, how: tuple[Any, ...], out: Any) -> Geometry:
 
 @numbers("convolution")
 def convolution(
-    x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, transposed: bool, extra: Any,
-    groups: int, *_: Any,
-) -> Any:  # fmt: skip
+    x: Any,
+    weight: Any,
+    bias: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    extra: Any,
+    groups: int,
+    *_: Any,
+) -> Any:
     """The convolution of x with the kernels, plus the bias."""
     geometry = _geometry(x, weight, (stride, padding, dilation, transposed, extra, groups), None)
     result = geometry.pull_input(x, weight) if transposed else geometry.apply(x, weight)
@@ -103,9 +111,18 @@ def convolution(
 
 @numbers("convolution_backward")
 def convolution_backward(
-    grad: Any, x: Any, weight: Any, bias_sizes: Any, stride: Any, padding: Any, dilation: Any, transposed: bool,
-    extra: Any, groups: int, mask: Any,
-) -> Any:  # fmt: skip
+    grad: Any,
+    x: Any,
+    weight: Any,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    extra: Any,
+    groups: int,
+    mask: Any,
+) -> Any:
     """Cotangents of x, kernels and bias: those that `mask` requests."""
     geometry = _geometry(x, weight, (stride, padding, dilation, transposed, extra, groups), list(grad.shape[2:]))
     into = of_weight = of_bias = None

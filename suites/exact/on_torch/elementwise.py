@@ -207,10 +207,35 @@ def _conjugate(ball: Any) -> Any:
 
 
 UNARY: dict[str, Callable[[Any], Any]] = {
-    **{name: balls.UNARY[name] for name in (
-        "exp", "expm1", "exp2", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh",
-        "acosh", "atanh", "erf", "erfc", "lgamma", "digamma", "abs", "sign", "floor", "ceil",
-    )},
+    **{
+        name: balls.UNARY[name]
+        for name in (
+            "exp",
+            "expm1",
+            "exp2",
+            "sqrt",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asinh",
+            "acosh",
+            "atanh",
+            "erf",
+            "erfc",
+            "lgamma",
+            "digamma",
+            "abs",
+            "sign",
+            "floor",
+            "ceil",
+        )
+    },
     "log": _log,
     "log1p": _log1p_complex_safe,
     "log2": lambda ball: _log(ball) / arb(2).log(),
@@ -227,7 +252,7 @@ UNARY: dict[str, Callable[[Any], Any]] = {
     "angle": lambda ball: ball.arg() if isinstance(ball, acb) else arb(0) if ball >= 0 else arb.pi(),
     "deg2rad": lambda ball: ball * arb.pi() / 180,
     "rad2deg": lambda ball: ball * 180 / arb.pi(),
-}  # fmt: skip
+}
 """Name of the operation -> function of one ball."""
 
 for _name, _function in UNARY.items():

@@ -128,7 +128,7 @@ def evaluate_again(
     Args:
         function: takes no arguments; its numbers come from `inputs`.
         recordings: digits -> what a call did, None if it cannot be recorded. They are added here.
-        watch: as for `evaluate`, but it replaces nothing.
+        watch: as for `evaluate`.
     """
     known = recordings.get(digits)
     with contextlib.suppress(NotRecorded):

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_torch import constants, exits, foreach
-from gradgate.suites.exact.on_torch.recording import VALUED, WAYS, NotRecorded, Recording, plainly
+from gradgate.suites.exact.on_torch.recording import VALUED, WAYS, NotRecorded, Recording, name_of, plainly
 from gradgate.suites.exact.on_torch.rules import RULES, Rule, as_array, shown
 from gradgate.suites.exact.on_torch.shadows import INEXACT, NARROW, Shadows, as_numpy
 from gradgate.suites.exact.on_torch.ways import functional_of, known
@@ -291,7 +291,7 @@ class BallMode(TorchDispatchMode):
         if state.recording is not None:
             state.record("computed", rule, known(func), given, named, result, value, exits.caller(), call)
         if state.watch is not None:
-            instead = _tell(state, func, value)
+            instead = _tell(state, func, value, result)
             if instead is not None:
                 self._store(func, result, instead)
         return result
@@ -411,12 +411,12 @@ def _with_memory(value: Any) -> Any:
 _MEMORY = frozenset(("layout", "device", "pin_memory", "memory_format", "non_blocking", "out_dtype"))
 
 
-def _tell(state: State, func: Any, value: Any) -> Any:
+def _tell(state: State, func: Any, value: Any, result: Any = None) -> Any:
     """Show a result to the watch of the evaluation; returns what takes its place, or None."""
     arrays, first = shown(value)
     if first is not None and state.watch is not None:  # a comparison has no balls, but was decided by some
         line = "" if balls.compares_nothing() else exits.caller()
-        instead = state.watch(known(func).text, line, first)
+        instead = state.watch(name_of(known(func).text, result), line, first)
         if instead is not None:
             several = isinstance(value, (list, tuple))
             return [instead if each is first else each for each in arrays] if several else instead

@@ -56,9 +56,17 @@ def _write_running(this: Any, running: list[Any], given: dict[str, Any], mean: A
 
 @numbers("native_batch_norm_backward")
 def batch_norm_backward(
-    grad: Any, x: Any, weight: Any, running_mean: Any, running_var: Any, mean: Any, invstd: Any, train: bool,
-    eps: float, mask: Any,
-) -> Any:  # fmt: skip
+    grad: Any,
+    x: Any,
+    weight: Any,
+    running_mean: Any,
+    running_var: Any,
+    mean: Any,
+    invstd: Any,
+    train: bool,
+    eps: float,
+    mask: Any,
+) -> Any:
     """Cotangents of x, weight and bias."""
     axes, size = _others(x), x.size // max(x.shape[1], 1)
     if not train:

@@ -77,9 +77,7 @@ def average(this: Any) -> Any:
     return _averaged(x, shape, windows, count)
 
 
-@call(
-    "avg_pool2d_backward", "avg_pool3d_backward", "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward"
-)  # fmt: skip
+@call("avg_pool2d_backward", "avg_pool3d_backward", "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward")
 def average_backward(this: Any) -> Any:
     """The cotangent of each window, divided among its elements."""
     given, count = this.named(), _dimensions(this.name)

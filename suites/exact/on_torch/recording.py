@@ -29,15 +29,31 @@ from gradgate.suites.exact.on_torch.ways import Known
 
 LONGEST = 5000
 """Most operations of a recording, which keeps the tensors of all of them."""
-WAYS = frozenset((
-    "view", "make", "compute", "copy", "decompose", "take_apart", "take_apart_in_place", "run_prim", "run_foreach",
-))  # fmt: skip
+WAYS = frozenset(
+    (
+        "view",
+        "make",
+        "compute",
+        "copy",
+        "decompose",
+        "take_apart",
+        "take_apart_in_place",
+        "run_prim",
+        "run_foreach",
+    )
+)
 """Ways to evaluate an operation (`ways.way_of`) that are recorded, or whose parts are."""
 CALLS = frozenset((*MOVING, "copy", "fill", "arange", "linspace"))
 """Operations whose rules take a `mode.Call` and read no float that the operation itself returned."""
-VALUED = frozenset((
-    "_is_all_true", "_is_any_true", "_linalg_check_errors", "_assert_async", "_functional_assert_async",
-))  # fmt: skip
+VALUED = frozenset(
+    (
+        "_is_all_true",
+        "_is_any_true",
+        "_linalg_check_errors",
+        "_assert_async",
+        "_functional_assert_async",
+    )
+)
 """Operations that count as views, and whose results depend on numbers."""
 DYNAMIC = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 Watch = Callable[[str, str, Any], Any]
@@ -125,6 +141,12 @@ def plainly(array: Any, boolean: bool) -> Any:
     return balls.compare("ne", array, balls.exact(0)) if boolean else whole_numbers(array)
 
 
+def name_of(text: str, result: Any) -> str:
+    """The operation as a watch is told of it: to make booleans of numbers is to ask whether they are zero."""
+    casts = text.startswith("aten._to_copy") and isinstance(result, torch.Tensor) and result.dtype == torch.bool
+    return "ne" if casts else text
+
+
 class Step:
     """An operation that a rule computes.
 
@@ -150,23 +172,26 @@ class Step:
             value = self.function(*given, **named)
         else:
             value = self.function(*given)
-        if self.several:
-            for place, each in zip(self.stores, value, strict=True):
-                if place is not None:
-                    self._put(rows, place, each)
-            first = shown(value)[1]
-        else:
-            first = self._put(rows, self.stores[0], value)
-        if watch is not None and first is not None:
-            watch(self.text, "" if balls.compares_nothing() else self.line, first)
+        many = value if self.several else [value]
+        for place, each in zip(self.stores, many, strict=True):
+            if place is not None:
+                self._put(rows, place, each)
+        if watch is None:
+            return
+        arrays, first = shown(value)
+        if first is None:
+            return
+        instead = watch(self.text, "" if balls.compares_nothing() else self.line, first)
+        if instead is not None:
+            places = [place for place, each in zip(self.stores, many, strict=True) if each is not None]
+            self._put(rows, next(at for at, each in zip(places, arrays, strict=True) if each is first), instead)
 
-    def _put(self, rows: list[Any], place: Place | Plain, value: Any) -> Any:
-        """Put one result into its place; returns it as an array."""
+    def _put(self, rows: list[Any], place: Place | Plain, value: Any) -> None:
+        """Put one result into its place."""
         array = value if type(value) is np.ndarray else as_array(value)
         if array.shape != place.shape:
             raise balls.Undecided(f"{self.text} has the shape {place.shape} in floats and {array.shape} in balls")
         place.write(rows, array)
-        return array
 
 
 class Reader:
@@ -312,7 +337,7 @@ class Recording:
             numbers = rule.kind == "numbers"
             given = {name: self._argument(each, numbers) for name, each in named.items()}
             step = Step(rule.function, [self._argument(each, numbers) for each in args], given)
-        step.text, step.line, step.several = known.text, line, several
+        step.text, step.line, step.several = name_of(known.text, result), line, several
         step.stores = [
             self._new(tensor) if isinstance(tensor, torch.Tensor) and each is not None else None
             for tensor, each in zip(result if several else (result,), value if several else (value,), strict=True)
@@ -350,7 +375,7 @@ class Recording:
         """The outputs for other inputs, as `Evaluated.outputs`.
 
         Args:
-            watch: as for `evaluate`, and what it returns is not used.
+            watch: as for `evaluate`.
 
         Raises:
             NotRecorded: the inputs have other shapes or dtypes.

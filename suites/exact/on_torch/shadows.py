@@ -19,10 +19,18 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from gradgate.suites.exact import balls
 
-FLOATS = frozenset({
-    torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2,
-    torch.float8_e4m3fnuz, torch.float8_e5m2fnuz,
-})  # fmt: skip
+FLOATS = frozenset(
+    {
+        torch.float64,
+        torch.float32,
+        torch.bfloat16,
+        torch.float16,
+        torch.float8_e4m3fn,
+        torch.float8_e5m2,
+        torch.float8_e4m3fnuz,
+        torch.float8_e5m2fnuz,
+    }
+)
 COMPLEX = frozenset({torch.complex128, torch.complex64, torch.complex32})
 INEXACT = FLOATS | COMPLEX
 NARROW = INEXACT - {torch.float64, torch.complex128}

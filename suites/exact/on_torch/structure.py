@@ -19,16 +19,63 @@ from gradgate.suites.exact.on_torch.rules import call, mixed, number, numbers
 from gradgate.suites.exact.on_torch.shadows import INEXACT, as_numpy
 
 MOVING = (
-    "stack", "index", "_unsafe_index", "index_select", "gather", "scatter", "index_put", "_unsafe_index_put",
-    "roll", "rot90", "constant_pad_nd", "repeat", "masked_scatter",
-    "masked_select", "take", "put", "as_strided_scatter", "select_scatter", "slice_scatter", "diagonal_scatter",
-    "diagonal_backward", "diag_embed", "tril", "triu", "index_copy",
-    "index_fill", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d", "replication_pad1d",
-    "replication_pad2d", "replication_pad3d", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "embedding",
-    "expand_copy", "permute_copy", "transpose_copy", "t_copy", "squeeze_copy", "unsqueeze_copy", "select_copy",
-    "slice_copy", "view_copy", "_reshape_copy", "as_strided_copy", "diagonal_copy", "unfold_copy", "alias_copy",
-    "detach_copy", "split_copy", "split_with_sizes_copy", "unbind_copy", "narrow_copy", "_unsafe_masked_index",
-)  # fmt: skip
+    "stack",
+    "index",
+    "_unsafe_index",
+    "index_select",
+    "gather",
+    "scatter",
+    "index_put",
+    "_unsafe_index_put",
+    "roll",
+    "rot90",
+    "constant_pad_nd",
+    "repeat",
+    "masked_scatter",
+    "masked_select",
+    "take",
+    "put",
+    "as_strided_scatter",
+    "select_scatter",
+    "slice_scatter",
+    "diagonal_scatter",
+    "diagonal_backward",
+    "diag_embed",
+    "tril",
+    "triu",
+    "index_copy",
+    "index_fill",
+    "reflection_pad1d",
+    "reflection_pad2d",
+    "reflection_pad3d",
+    "replication_pad1d",
+    "replication_pad2d",
+    "replication_pad3d",
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "channel_shuffle",
+    "embedding",
+    "expand_copy",
+    "permute_copy",
+    "transpose_copy",
+    "t_copy",
+    "squeeze_copy",
+    "unsqueeze_copy",
+    "select_copy",
+    "slice_copy",
+    "view_copy",
+    "_reshape_copy",
+    "as_strided_copy",
+    "diagonal_copy",
+    "unfold_copy",
+    "alias_copy",
+    "detach_copy",
+    "split_copy",
+    "split_with_sizes_copy",
+    "unbind_copy",
+    "narrow_copy",
+    "_unsafe_masked_index",
+)
 
 VALUES = {"value", "values", "fill_value", "fill"}
 """Names of arguments that are a number to insert, not a place."""
@@ -45,7 +92,7 @@ class _Row:
     def places(self, value: Any) -> Any:
         """An argument with places instead of floats."""
         if isinstance(value, torch.Tensor):
-            return self._add(self.read(value)) if value.dtype in INEXACT else value
+            return self._add(self.read(value)) if value.dtype in INEXACT else value.cpu()
         if isinstance(value, (list, tuple)):
             return [self.places(item) for item in value]
         return value
@@ -93,8 +140,9 @@ def put_accumulated(this: Any, given: dict[str, Any]) -> Any:
     target = this.read(given["self"])
     places = torch.arange(target.size).reshape(target.shape)
     if this.name == "put":
-        return added(target, as_numpy(given["index"]), this.read(given["source"]))
-    where = as_numpy(torch.ops.aten.index.Tensor(places, given["indices"]))
+        return added(target, as_numpy(given["index"].cpu()), this.read(given["source"]))
+    indices = [index if index is None else index.cpu() for index in given["indices"]]
+    where = as_numpy(torch.ops.aten.index.Tensor(places, indices))
     return added(target, where, np.broadcast_to(balls.whole(this.read(given["values"])), where.shape))
 
 

@@ -16,42 +16,151 @@ from torch._decomp import decomposition_table
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_torch.rules import RULES
 
-FACTORIES = frozenset((
-    "zeros", "ones", "empty", "empty_strided", "full", "eye", "rand", "randn", "randint", "randperm",
-    "scalar_tensor", "zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like", "randint_like",
-    "new_zeros", "new_ones", "new_full", "new_empty", "new_empty_strided", "tril_indices", "triu_indices",
-    "_efficientzerotensor", "_new_zeros_with_same_feature_meta", "bernoulli", "multinomial", "poisson",
-    "empty_permuted", "lift_fresh",
-))  # fmt: skip
+FACTORIES = frozenset(
+    (
+        "zeros",
+        "ones",
+        "empty",
+        "empty_strided",
+        "full",
+        "eye",
+        "rand",
+        "randn",
+        "randint",
+        "randperm",
+        "scalar_tensor",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+        "rand_like",
+        "randn_like",
+        "randint_like",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+        "new_empty_strided",
+        "tril_indices",
+        "triu_indices",
+        "_efficientzerotensor",
+        "_new_zeros_with_same_feature_meta",
+        "bernoulli",
+        "multinomial",
+        "poisson",
+        "empty_permuted",
+        "lift_fresh",
+    )
+)
 """Operations that make tensors without the values of any tensor: their results are data."""
 
-DRAWS = frozenset((
-    "bernoulli_", "uniform_", "normal_", "exponential_", "geometric_", "log_normal_", "cauchy_", "random_", "zero_",
-))  # fmt: skip
+DRAWS = frozenset(
+    (
+        "bernoulli_",
+        "uniform_",
+        "normal_",
+        "exponential_",
+        "geometric_",
+        "log_normal_",
+        "cauchy_",
+        "random_",
+        "zero_",
+    )
+)
 """Operations in place whose new values are data."""
 
-QUERIES = frozenset((
-    "is_same_size", "_has_same_storage_numel", "promote_types", "result_type", "can_cast", "_linalg_check_errors",
-    "_assert_async", "sym_size", "sym_numel", "sym_stride", "sym_storage_offset", "size", "stride", "numel", "dim",
-    "is_contiguous", "is_strides_like_format", "is_non_overlapping_and_dense", "storage_offset", "_version",
-    "is_pinned", "_is_all_true", "_is_any_true", "device", "layout", "is_complex",
-    "_record_function_enter_new", "_record_function_exit", "_record_function_enter", "_backward", "record_stream",
-    "_debug_has_internal_overlap", "_assert_tensor_metadata", "_functional_assert_async", "requires_grad_",
-))  # fmt: skip
+QUERIES = frozenset(
+    (
+        "is_same_size",
+        "_has_same_storage_numel",
+        "promote_types",
+        "result_type",
+        "can_cast",
+        "_linalg_check_errors",
+        "_assert_async",
+        "sym_size",
+        "sym_numel",
+        "sym_stride",
+        "sym_storage_offset",
+        "size",
+        "stride",
+        "numel",
+        "dim",
+        "is_contiguous",
+        "is_strides_like_format",
+        "is_non_overlapping_and_dense",
+        "storage_offset",
+        "_version",
+        "is_pinned",
+        "_is_all_true",
+        "_is_any_true",
+        "device",
+        "layout",
+        "is_complex",
+        "_record_function_enter_new",
+        "_record_function_exit",
+        "_record_function_enter",
+        "_backward",
+        "record_stream",
+        "_debug_has_internal_overlap",
+        "_assert_tensor_metadata",
+        "_functional_assert_async",
+        "requires_grad_",
+    )
+)
 """Operations whose results do not depend on floating values."""
 
-PLACES = frozenset((
-    "_unsafe_view", "_reshape_alias", "t_", "transpose_", "squeeze_", "unsqueeze_", "swapaxes_", "swapdims_",
-    "as_strided_", "unsafe_split", "unsafe_split_with_sizes", "unsafe_chunk",
-    "detach_",
-))  # fmt: skip
+PLACES = frozenset(
+    (
+        "_unsafe_view",
+        "_reshape_alias",
+        "t_",
+        "transpose_",
+        "squeeze_",
+        "unsqueeze_",
+        "swapaxes_",
+        "swapdims_",
+        "as_strided_",
+        "unsafe_split",
+        "unsafe_split_with_sizes",
+        "unsafe_chunk",
+        "detach_",
+    )
+)
 """Views that their schema does not mark as views."""
 
 
-PRIMITIVES = frozenset((
-    "add", "sub", "mul", "div", "neg", "exp", "log", "sin", "cos", "tanh", "sqrt", "rsqrt", "reciprocal", "pow", "abs",
-    "where", "maximum", "minimum", "erf", "expm1", "log1p", "eq", "ne", "lt", "le", "gt", "ge",
-))  # fmt: skip
+PRIMITIVES = frozenset(
+    (
+        "add",
+        "sub",
+        "mul",
+        "div",
+        "neg",
+        "exp",
+        "log",
+        "sin",
+        "cos",
+        "tanh",
+        "sqrt",
+        "rsqrt",
+        "reciprocal",
+        "pow",
+        "abs",
+        "where",
+        "maximum",
+        "minimum",
+        "erf",
+        "expm1",
+        "log1p",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+    )
+)
 """Primitives of PyTorch's decompositions that take the arguments of the operation of that name."""
 
 

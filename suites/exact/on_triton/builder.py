@@ -58,12 +58,19 @@ BINARY: dict[Any, Callable[[Any, Any], Any]] = {
     np.fmax: balls.maximum,
 }
 COMPARISONS = {
-    np.less: "lt", np.less_equal: "le", np.greater: "gt", np.greater_equal: "ge", np.equal: "eq", np.not_equal: "ne",
-}  # fmt: skip
+    np.less: "lt",
+    np.less_equal: "le",
+    np.greater: "gt",
+    np.greater_equal: "ge",
+    np.equal: "eq",
+    np.not_equal: "ne",
+}
 UNARY: dict[Any, Callable[[Any], Any]] = {
-    np.negative: balls.UNARY["neg"], np.abs: balls.UNARY["abs"], np.log2: _log2,
+    np.negative: balls.UNARY["neg"],
+    np.abs: balls.UNARY["abs"],
+    np.log2: _log2,
     **{getattr(np, name): balls.UNARY[name] for name in ("cos", "sin", "exp", "exp2", "log", "sqrt", "floor", "ceil")},
-}  # fmt: skip
+}
 
 
 def floating(handle: Any) -> bool:
@@ -267,9 +274,14 @@ class BallBuilder(interpreter.InterpreterBuilder):
             return super().create_atomic_rmw(rmwOp, ptr, val, Handle(legal.reshape(shape), language.int1), sem, scope)
         # the maximum of floats is made of two of integers: their bits are ordered, those of negative ones backwards
         combine = {
-            "ADD": lambda a, b: a + b, "FADD": lambda a, b: a + b, "XCHG": lambda a, b: b,
-            "MAX": balls._larger, "UMIN": balls._larger, "MIN": balls._smaller, "UMAX": balls._smaller,
-        }.get(name)  # fmt: skip
+            "ADD": lambda a, b: a + b,
+            "FADD": lambda a, b: a + b,
+            "XCHG": lambda a, b: b,
+            "MAX": balls._larger,
+            "UMIN": balls._larger,
+            "MIN": balls._smaller,
+            "UMAX": balls._smaller,
+        }.get(name)
         if combine is None:
             raise self._unknown(f"the atomic {name} of floats")
         before = balls.full(inside.shape, 0.0)

@@ -21,13 +21,14 @@ MOST_LINES = 30
 PASSED, CAUGHT, MISSED, ALARM, UNMEASURED = "passed", "caught", "missed", "false alarm", "not measured"
 """What became of a gate: it passes as it should · it fails as it should · it says less than it should · it fails though
 it should pass · it ends without a verdict."""
-Gives = Literal["fixed", "broken", "bytes fall", "bytes rise", "neutral"]
+Gives = Literal["fixed", "broken", "bytes fall", "bytes rise", "trade", "neutral"]
 Outcome = Literal["passed", "caught", "missed", "false alarm", "not measured"]
 WANTED: Mapping[str, tuple[str, str]] = {
     "fixed": ("fixed", "refuted"),
     "broken": ("refuted", "fixed"),
     "bytes fall": ("fall", "rise"),
     "bytes rise": ("rise", "fall"),
+    "trade": ("rise", "rise"),
     "neutral": ("", ""),
 }
 """What a commit gives -> the kind of finding that the gate must have forwards, and backwards; "": it must pass."""
@@ -46,6 +47,8 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
         forwards: the outcome of the gate from the revision before to the commit, if it is not as it should be.
         backwards: that of the gate from the commit to the revision before.
         because: why, and which declaration would have caught what is missed.
+        revised: what was declared until the gate spoke, if the commit was then read again and declared otherwise. Such
+            a commit is no independent test of the gate.
     """
 
     commit: str
@@ -55,6 +58,7 @@ class Commit(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     forwards: Outcome | Literal[""] = ""
     backwards: Outcome | Literal[""] = ""
     because: str = ""
+    revised: str = ""
 
     def declared(self) -> tuple[str, str]:
         """The outcomes that are declared: forwards and backwards."""

@@ -198,12 +198,13 @@ def _table(repository: Repository, commit: Commit) -> dict[str, Any]:
 
 def with_outcomes(row: Row, commit: Commit) -> Row:
     """A row with what is declared, and the outcomes of its gates, for which no gate has to run again."""
-    made = row | {"gives": commit.gives, "declared": list(commit.declared()), "because": commit.because}
+    said = {"gives": commit.gives, "because": commit.because, "revised": commit.revised}
+    made = row | said | {"declared": list(commit.declared())}
     for side, wanted in zip(SIDES, WANTED[commit.gives], strict=True):
         if side in row:
             one = row[side]
-            came, said = outcome(one["findings"], one["status"], wanted)
-            made[side] = one | {"outcome": came, "said": said or one["words"]}
+            came, words = outcome(one["findings"], one["status"], wanted)
+            made[side] = one | {"outcome": came, "said": words or one["words"]}
     return made
 
 

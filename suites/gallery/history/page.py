@@ -22,9 +22,14 @@ ours, and were written as a maintainer would write them: `suites/gallery/history
 NAME --repository PATH` gates the commits of a clone again. [Adopt it in your library](adopt.md) tells how it is done.
 
 *Caught* means that the gate fails with the finding that it should have, and *passed* that it passes and says what it
-should: "fixed by this change", or that bytes fall. *Missed* means that it says less, and a *false alarm* is a failure
-that it should not have. Seconds are processor seconds of a gate with one worker, when the machine was busy with other
-work. If both directions ran together, the second one found in the cache what the first had measured.
+should: "fixed by this change", or that bytes fall. A *trade* is one figure that falls and another that rises, such as
+bytes and FLOPs under a checkpoint: each direction fails until somebody allows the rise. *Missed* means that the gate
+says less, and a *false alarm* is a failure that it should not have. Seconds are processor seconds of a gate with one
+worker, when the machine was busy with other work. If both directions ran together, the second one found in the cache
+what the first had measured.
+"""
+REVISED = """Commits with a star ({count}) were declared otherwise until the gate spoke, and were then read again. They
+show that the gate is right, and not that it says what was foreseen. The notes say what was declared before.
 """
 
 
@@ -61,13 +66,15 @@ def text(rows: Sequence[Row]) -> str:
         HEAD,
         f"{len(rows)} commits of {len(names)} repositories, gated {days}.\n",
     ]
+    if marked := sum(bool(row["revised"]) for row in rows):
+        parts.append(REVISED.format(count=marked))
     parts.append("\n".join(["| commits, direction | outcome | gates |", "|---|---|---:|", *_totals(rows)]) + "\n")
     heads = ["commit", "message", "gives", "forwards", "CPU s", "backwards", "CPU s"]
     for name in names:
         own = [row for row in rows if row["repository"] == name]
         lines = [f"## {name}\n", f"| {' | '.join(heads)} |", "|---|---|---|---|---:|---|---:|"]
         lines += [_line(row) for row in own]
-        notes = [f"- `{row['commit'][:8]}`: {row['because']}" for row in own if row["because"]]
+        notes = [note for row in own if (note := _note(row))]
         parts.append("\n".join([*lines, *([""] if notes else []), *notes]) + "\n")
     return "\n".join(parts)
 
@@ -76,9 +83,19 @@ def _totals(rows: Sequence[Row]) -> list[str]:
     return [f"| {' | '.join(name.rsplit(': ', 1))} | {count} |" for name, count in counts(rows).items()]
 
 
+def _note(row: Row) -> str:
+    before = f"declared until the gate spoke: {row['revised']}" if row["revised"] else ""
+    words = "; ".join(filter(None, (row["because"], before)))
+    return f"- `{row['commit'][:8]}`: {words}" if words else ""
+
+
 def _line(row: Row) -> str:
     title = "".join(f"\\{letter}" if letter in "|[]<>*_`" else letter for letter in row["title"].strip())
-    cells = [f"[`{row['commit'][:8]}`]({row['home']}/commit/{row['commit']})", title, row["gives"]]
+    cells = [
+        f"[`{row['commit'][:8]}`]({row['home']}/commit/{row['commit']})",
+        title,
+        row["gives"] + " \\*" * bool(row["revised"]),
+    ]
     for side in SIDES:
         cells += [row[side]["outcome"], f"{row[side]['cpu_seconds']:.0f}"]
     return f"| {' | '.join(cells)} |"

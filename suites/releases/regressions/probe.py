@@ -24,9 +24,7 @@ def on_gpu(target):
     for older in (None, *NEWER):
         target = target.replace(older, "") if older else target
         try:
-            return topologies.get_topology_desc(
-                "", platform="cuda", target_config=target, topology="1x1x1"
-            ).devices[0]  # fmt: skip
+            return topologies.get_topology_desc("", platform="cuda", target_config=target, topology="1x1x1").devices[0]
         except Exception as error:
             if "Failed to parse" not in str(error) or older == NEWER[-1]:
                 raise
@@ -57,9 +55,11 @@ def main(name, *target):
             told["reason"] = "this release reports no bytes of a program that is compiled ahead of time"
         else:
             told |= {
-                "temp_bytes": stats.temp_size_in_bytes, "argument_bytes": stats.argument_size_in_bytes,
-                "output_bytes": stats.output_size_in_bytes, "alias_bytes": stats.alias_size_in_bytes,
-            }  # fmt: skip
+                "temp_bytes": stats.temp_size_in_bytes,
+                "argument_bytes": stats.argument_size_in_bytes,
+                "output_bytes": stats.output_size_in_bytes,
+                "alias_bytes": stats.alias_size_in_bytes,
+            }
     except Exception as error:
         told["reason"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     print(json.dumps(told))

@@ -76,8 +76,11 @@ class Origin:
         self.runners += 1
         root = self.folder / f"runner-{self.runners}"
         self.author.git("clone", "--quiet", str(self.folder / "origin.git"), str(root))
-        shutil.copytree(ASV, root / "asv_bench", ignore=shutil.ignore_patterns(
-            ".asv", "__pycache__", "node_modules", "benchmarks", "peers"))  # fmt: skip
+        shutil.copytree(
+            ASV,
+            root / "asv_bench",
+            ignore=shutil.ignore_patterns(".asv", "__pycache__", "node_modules", "benchmarks", "peers"),
+        )
         (root / "asv_bench" / "benchmarks").mkdir()
         (root / "asv_bench" / "benchmarks" / "__init__.py").touch()
         (root / "asv_bench" / "benchmarks" / "common.py").write_text("def derive(profile):\n    return []\n")
@@ -87,8 +90,9 @@ class Origin:
     def points(self) -> dict[str, dict[str, list[float | None]]]:
         """Profile -> commit -> its points on the branch."""
         found: dict[str, dict[str, list[float | None]]] = {}
-        for name in self.author.git("--git-dir", str(self.folder / "origin.git"), "ls-tree", "-r", "--name-only",
-                                    "benchmark-history").splitlines():  # fmt: skip
+        for name in self.author.git(
+            "--git-dir", str(self.folder / "origin.git"), "ls-tree", "-r", "--name-only", "benchmark-history"
+        ).splitlines():
             if name.count("/") == 1 and name.endswith(".json") and not name.endswith("machine.json"):
                 text = self.author.git(
                     "--git-dir", str(self.folder / "origin.git"), "show", f"benchmark-history:{name}"
@@ -306,8 +310,12 @@ def test_two_jobs_that_keep_at_once_lose_nothing(scripts: Any, bare: Path, tmp_p
     assert branch.keep([tmp_path / "a"], "again") == "benchmark-history has these results already"
     branch.fetch(tmp_path / "fetched")
     assert values_of(history, tmp_path / "fetched") == [[1, 1], [2, 2], [2, 2]]
-    assert subprocess.run(["git", "rev-list", "--count", "benchmark-history"], cwd=bare, capture_output=True,
-                          text=True, check=True).stdout == "3\n"  # fmt: skip
+    assert (
+        subprocess.run(
+            ["git", "rev-list", "--count", "benchmark-history"], cwd=bare, capture_output=True, text=True, check=True
+        ).stdout
+        == "3\n"
+    )
 
 
 def test_the_verdicts_of_a_commit_are_kept_as_figures(scripts: Any, bare: Path, tmp_path: Path, capsys: Any) -> None:

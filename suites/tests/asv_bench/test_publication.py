@@ -66,10 +66,18 @@ def result(commit: str, place: int, machine: str) -> dict[str, Any]:
         name: [values, [METHODS], "1", 1_700_000_000_000 + place, 0.1] for name, values in figures_at(place).items()
     }
     return {
-        "commit_hash": commit, "env_name": "overlay-py3.11", "date": 1_700_000_000_000 + 60_000 * place,
-        "params": {"machine": machine, "python": "3.11"}, "python": "3.11", "requirements": {}, "env_vars": {},
-        "result_columns": COLUMNS, "results": rows, "durations": {}, "version": 2,
-    }  # fmt: skip
+        "commit_hash": commit,
+        "env_name": "overlay-py3.11",
+        "date": 1_700_000_000_000 + 60_000 * place,
+        "params": {"machine": machine, "python": "3.11"},
+        "python": "3.11",
+        "requirements": {},
+        "env_vars": {},
+        "result_columns": COLUMNS,
+        "results": rows,
+        "durations": {},
+        "version": 2,
+    }
 
 
 def write_results(folder: Path, machine: str, commits: list[str]) -> None:
@@ -82,9 +90,14 @@ def write_results(folder: Path, machine: str, commits: list[str]) -> None:
             path = folder / machine / f"{commit[:8]}-overlay-py3.11.json"
             path.write_text(json.dumps(result(commit, place, machine)))
     entry = {
-        "param_names": ["method"], "params": [METHODS], "unit": "bytes", "version": "1", "type": "track",
-        "timeout": 60, "code": "",
-    }  # fmt: skip
+        "param_names": ["method"],
+        "params": [METHODS],
+        "unit": "bytes",
+        "version": "1",
+        "type": "track",
+        "timeout": 60,
+        "code": "",
+    }
     arrays = {METHODS[0].strip("'"): "f32[10,32,64] 81,920 bytes (fusion.2)"}
     load("history")._write_alive(folder / machine, {commits[PLANTED]: arrays})
     names = [*figures_at(0), "figures.Figures.track_nothing"]
@@ -164,6 +177,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
     return made
 
 
+def test_one_rise_is_one() -> None:
+    pytest.importorskip("asv", reason="asv is not installed: pip install 'gradgate[asv]'")
+    said = [load("publish").acknowledged(rises) for rises in (0, 1, 2)]
+    assert said == ["every rise is acknowledged", "1 rise is not acknowledged", "2 rises are not acknowledged"]
+
+
 def _report(folder: Path) -> Path:
     pytest.importorskip("plotly", reason="plotly is not installed: pip install 'gradgate[report]'")
     from gradgate.references import registry
@@ -202,20 +221,24 @@ def changes_of(site: Site, method: str, quantity: str = "temp_bytes") -> list[di
     data = json.loads((site.root / "site" / "dashboard" / "figures.json").read_text())
     rows = data["series"]
     return [
-        {**change, "p": rows[change["s"]]["p"]} for change in data["changes"]
+        {**change, "p": rows[change["s"]]["p"]}
+        for change in data["changes"]
         if (rows[change["s"]]["m"], rows[change["s"]]["q"]) == (method, quantity)
-    ]  # fmt: skip
+    ]
 
 
 def test_a_rise_is_open_until_it_is_acknowledged_or_undone(site: Site) -> None:
     assert [(c["p"], c["at"], c["state"]) for c in changes_of(site, "one")] == [
-        ("cpu", PLANTED, "open"), ("nvidia-h100", PLANTED, "open"),
-    ]  # fmt: skip
+        ("cpu", PLANTED, "open"),
+        ("nvidia-h100", PLANTED, "open"),
+    ]
     assert {c["alive"] for c in changes_of(site, "one")} == {"f32[10,32,64] 81,920 bytes (fusion.2)"}
     assert not any("alive" in c for c in changes_of(site, "two"))
     assert [(c["at"], c["state"]) for c in changes_of(site, "two") if c["p"] == "cpu"] == [
-        (2, "undone"), (4, "better"), (8, "better"),
-    ]  # fmt: skip
+        (2, "undone"),
+        (4, "better"),
+        (8, "better"),
+    ]
     for change in changes_of(site, "three"):
         assert (change["at"], change["state"]) == (ALLOWED, "acknowledged")
         assert change["reason"] == "keeps the norm's denominator <b>for</b> 20% less work"
@@ -344,10 +367,16 @@ def browser(
     def open_page(path: str, shot: str) -> tuple[str, list[str]]:
         profile = tmp_path_factory.mktemp("chromium")
         flags = [
-            "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-            "--window-size=1400,1000", "--virtual-time-budget=20000", "--enable-logging=stderr",
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--window-size=1400,1000",
+            "--virtual-time-budget=20000",
+            "--enable-logging=stderr",
             f"--user-data-dir={profile}",
-        ]  # fmt: skip
+        ]
         address = f"http://127.0.0.1:{server.server_port}/{path}"
         runs = [
             subprocess.run([chromium, *flags, what, address], capture_output=True, text=True, timeout=180, check=False)
@@ -380,13 +409,14 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         ("index.html", "index.png", ["101,000", "+1.00%", "2 acknowledged, 2 taken back"]),
         ("history/index.html", "grid.png", ["track_temp_bytes", "benchmark-container"]),
         (
-            f"history/index.html#{NAME}?machine=cpu&machine=nvidia-h100&p-method=%27f%3Aone%3Ajax~ab12%27", "graph.png",
+            f"history/index.html#{NAME}?machine=cpu&machine=nvidia-h100&p-method=%27f%3Aone%3Ajax~ab12%27",
+            "graph.png",
             ["flot-base", "nvidia-h100", "cpu"],
         ),
         ("history/index.html#/regressions", "regressions.png", ["f:one:jax", "1.00", "nvidia-h100"]),
         ("report/index.html", "report.png", ["backprop", "plotly", "<svg"]),
     ],
-)  # fmt: skip
+)
 def test_a_browser_shows_it_without_complaint(browser: Any, path: str, shot: str, said: list[str]) -> None:
     dom, console = browser(path, shot)
     assert console == []
@@ -436,16 +466,20 @@ def test_any_two_commits_are_compared_and_filtered_and_a_rise_is_acknowledged(si
               document.getElementById("edit").href];
     })()"""
     scripts = [
-        OPEN, CHOOSE.format(chosen=json.dumps({"base": first, "head": newest})), LAYOUT,
+        OPEN,
+        CHOOSE.format(chosen=json.dumps({"base": first, "head": newest})),
+        LAYOUT,
         CHOOSE.format(chosen=json.dumps({"profile": "cpu", "class": "f"})),
         CHOOSE.format(chosen=json.dumps({"framework": "torch", "method": "tw", "quantity": "temp_bytes"})),
         CHOOSE.format(chosen=json.dumps(turned)),
-        CHOOSE.format(chosen=json.dumps({"all": True, "quantity": ""})), acknowledge,
+        CHOOSE.format(chosen=json.dumps({"all": True, "quantity": ""})),
+        acknowledge,
         f"document.querySelector('dialog [name=hide]').click() || {OPEN}",
         f"[...document.querySelectorAll('#open p button')][0].click() || {OPEN}",
         CHOOSE.format(chosen=json.dumps({"base": first, "head": site.commits[4][:8], "profile": "nvidia-h100"})),
-        "document.getElementById('badge').textContent", "document.documentElement.scrollWidth",
-    ]  # fmt: skip
+        "document.getElementById('badge').textContent",
+        "document.documentElement.scrollWidth",
+    ]
     opened, whole, layout, of_cpu, one, back, equal, dialog, hidden, again, lacking, badge, wide, complaints = (
         in_browser.on_page(site.root / "site", "bytes.html", scripts, width, SHOTS / "dashboard")
     )
@@ -470,10 +504,15 @@ def test_any_two_commits_are_compared_and_filtered_and_a_rise_is_acknowledged(si
     assert back[0].startswith("0 worse, 0 better, 1 equal.")
     assert (back[1], len(equal[1])) == ([], 2)
     assert dialog[0]
-    assert tomllib.loads(dialog[1])["allow"] == [{
-        "cell": "f:one:jax@cpu", "quantity": "temp_bytes", "ceiling": 101_000, "reason": 'it is "worth" it',
-        "expires": datetime.date(2999, 1, 31),
-    }]  # fmt: skip
+    assert tomllib.loads(dialog[1])["allow"] == [
+        {
+            "cell": "f:one:jax@cpu",
+            "quantity": "temp_bytes",
+            "ceiling": 101_000,
+            "reason": 'it is "worth" it',
+            "expires": datetime.date(2999, 1, 31),
+        }
+    ]
     assert dialog[2] == "https://github.com/someone/something/edit/main/asv_bench/allow.toml"
     assert (len(hidden), len(again)) == (2, 3)
     assert re.fullmatch(r"\[!\[claims\]\(http://\S+/badge.svg\)\]\(http://\S+/bytes.html\)", badge)

@@ -283,6 +283,30 @@ def test_a_cast_to_integers_is_a_decision(framework: str) -> None:
     assert any(one["what"] == "a cast with …" and one["above"] == 0.25 for one in sides), sides
 
 
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_a_cast_to_booleans_asks_whether_a_number_is_zero(framework: str) -> None:
+    """A mask of constants goes both ways, and a cast of numbers that are never zero goes one way."""
+    xp: Any = pytest.importorskip({"jax": "jax.numpy", "torch": "torch"}[framework])
+    first = [1.0, 0.0, 0.0, 0.0]
+
+    def masked(x: Any, numbers: Any) -> Any:
+        cast = numbers.bool() if framework == "torch" else numbers.astype(bool)
+        return xp.where(cast, x * x, x)
+
+    for numbers, both in ((lambda x: xp.asarray(first, dtype=x.dtype), 1), (lambda x: x * x + 1, 0)):
+        pair = Pair(
+            lambda x, made=numbers: masked(x, made(x)),
+            lambda x, made=numbers: 1 * masked(x, made(x)),
+            inputs={"x": normal("N")},
+            dims={"N": (4,)},
+            framework=framework,
+            name="masked",
+        )
+        found = judged(pair, ("gradient_exact",))["gradient_exact"].decisions
+        assert (found["decisions"], found["both"]) == (1, both), found
+        assert any(one["what"] == "… != 0" for one in found["sides"]), found
+
+
 def test_a_comparison_of_a_number_that_was_read_out_is_a_decision() -> None:
     torch = pytest.importorskip("torch")
 

@@ -64,9 +64,13 @@ def gate(fault: str = "", interpret: Any = False, block: int = 8) -> Callable[..
         if back and fault == "map":
             specs[1] = pl.BlockSpec((block, width), lambda i: (0, 0))
         return pl.pallas_call(
-            kernel, out_shape=SHAPE(given[0].shape, given[0].dtype), grid=(count,), in_specs=specs,
-            out_specs=rows(block, width), interpret=interpret,
-        )(*given)  # fmt: skip
+            kernel,
+            out_shape=SHAPE(given[0].shape, given[0].dtype),
+            grid=(count,),
+            in_specs=specs,
+            out_specs=rows(block, width),
+            interpret=interpret,
+        )(*given)
 
     return ruled(lambda x: (call(forward_kernel, x), x), lambda x, dy: (call(backward_kernel, x, dy),))
 
@@ -105,10 +109,13 @@ def norm(fault: str = "", interpret: Any = False, block: int = 8) -> Callable[..
     def forward(x: Any, w: Any) -> Any:
         tokens, width = x.shape
         y = pl.pallas_call(
-            forward_kernel, out_shape=SHAPE(x.shape, x.dtype), grid=(pl.cdiv(tokens, block),),
-            in_specs=[rows(block, width), pl.BlockSpec((1, width), lambda i: (0, 0))], out_specs=rows(block, width),
+            forward_kernel,
+            out_shape=SHAPE(x.shape, x.dtype),
+            grid=(pl.cdiv(tokens, block),),
+            in_specs=[rows(block, width), pl.BlockSpec((1, width), lambda i: (0, 0))],
+            out_specs=rows(block, width),
             interpret=interpret,
-        )(x, w[None])  # fmt: skip
+        )(x, w[None])
         return y, (x, w)
 
     def backward(kept: Any, dy: Any) -> Any:
@@ -116,11 +123,13 @@ def norm(fault: str = "", interpret: Any = False, block: int = 8) -> Callable[..
         tokens, width = x.shape
         weight = pl.BlockSpec((1, width), lambda i: (0, 0))
         dx, dw = pl.pallas_call(
-            functools.partial(backward_kernel, tokens), grid=(pl.cdiv(tokens, block),),
+            functools.partial(backward_kernel, tokens),
+            grid=(pl.cdiv(tokens, block),),
             out_shape=(SHAPE(x.shape, x.dtype), SHAPE((1, width), x.dtype)),
-            in_specs=[rows(block, width), weight, rows(block, width)], out_specs=(rows(block, width), weight),
+            in_specs=[rows(block, width), weight, rows(block, width)],
+            out_specs=(rows(block, width), weight),
             interpret=interpret,
-        )(x, w[None], dy)  # fmt: skip
+        )(x, w[None], dy)
         return dx, dw[0]
 
     return ruled(forward, backward)
@@ -154,9 +163,13 @@ def softmax(fault: str = "", interpret: Any = False, block: int = 8) -> Callable
         tokens, width = given[0].shape
         spec = rows(block, pl.next_power_of_2(width + 1))
         return pl.pallas_call(
-            functools.partial(kernel, width), out_shape=SHAPE(given[0].shape, given[0].dtype),
-            grid=(pl.cdiv(tokens, block),), in_specs=[spec] * len(given), out_specs=spec, interpret=interpret,
-        )(*given)  # fmt: skip
+            functools.partial(kernel, width),
+            out_shape=SHAPE(given[0].shape, given[0].dtype),
+            grid=(pl.cdiv(tokens, block),),
+            in_specs=[spec] * len(given),
+            out_specs=spec,
+            interpret=interpret,
+        )(*given)
 
     def forward(x: Any) -> Any:
         y = call(forward_kernel, x)
@@ -208,10 +221,15 @@ def product(fault: str = "", interpret: Any = False) -> Callable[..., Any]:
             maps = [lambda n, i, j: (i, n), lambda n, i, j: (n, j), lambda n, i, j: (i, j)]
         first, second, third = (pl.BlockSpec((TILE, TILE), one) for one in maps)
         return pl.pallas_call(
-            kernel, out_shape=SHAPE((height, width), one.dtype), grid=grid, in_specs=[first, second], out_specs=third,
-            scratch_shapes=[pltpu.VMEM((TILE, TILE), one.dtype)], interpret=interpret,
+            kernel,
+            out_shape=SHAPE((height, width), one.dtype),
+            grid=grid,
+            in_specs=[first, second],
+            out_specs=third,
+            scratch_shapes=[pltpu.VMEM((TILE, TILE), one.dtype)],
+            interpret=interpret,
             compiler_params=pltpu.CompilerParams(),
-        )(one, other)  # fmt: skip
+        )(one, other)
 
     def backward(kept: Any, dy: Any) -> Any:
         x, w = kept
@@ -289,17 +307,24 @@ def attention(fault: str = "", interpret: Any = False) -> Callable[..., Any]:
     def specs(tokens: int, width: int) -> Any:
         whole = -(-tokens // TILE) * TILE  # a block that reaches beyond the array
         return (
-            rows(TILE, width), pl.BlockSpec((whole, width), lambda i: (0, 0)), pl.BlockSpec((TILE,), lambda i: (i,)),
-            pl.BlockSpec((whole,), lambda i: (0,)), pl.cdiv(tokens, TILE),
-        )  # fmt: skip
+            rows(TILE, width),
+            pl.BlockSpec((whole, width), lambda i: (0, 0)),
+            pl.BlockSpec((TILE,), lambda i: (i,)),
+            pl.BlockSpec((whole,), lambda i: (0,)),
+            pl.cdiv(tokens, TILE),
+        )
 
     def forward(q: Any, k: Any, v: Any) -> Any:
         tokens, width = q.shape
         part, whole, line, _, count = specs(tokens, width)
         out, lse = pl.pallas_call(
-            functools.partial(forward_kernel, tokens), out_shape=(SHAPE(q.shape, q.dtype), SHAPE((tokens,), q.dtype)),
-            grid=(count,), in_specs=[part, whole, whole], out_specs=(part, line), interpret=interpret,
-        )(q, k, v)  # fmt: skip
+            functools.partial(forward_kernel, tokens),
+            out_shape=(SHAPE(q.shape, q.dtype), SHAPE((tokens,), q.dtype)),
+            grid=(count,),
+            in_specs=[part, whole, whole],
+            out_specs=(part, line),
+            interpret=interpret,
+        )(q, k, v)
         return out, (q, k, v, out, lse)
 
     def backward(kept: Any, dout: Any) -> Any:
@@ -308,13 +333,21 @@ def attention(fault: str = "", interpret: Any = False) -> Callable[..., Any]:
         part, whole, line, lines, count = specs(*q.shape)
         shape = SHAPE(q.shape, q.dtype)
         dq = pl.pallas_call(
-            functools.partial(query_kernel, q.shape[0]), out_shape=shape, grid=(count,),
-            in_specs=[part, whole, whole, part, line, line], out_specs=part, interpret=interpret,
-        )(q, k, v, dout, lse, mix)  # fmt: skip
+            functools.partial(query_kernel, q.shape[0]),
+            out_shape=shape,
+            grid=(count,),
+            in_specs=[part, whole, whole, part, line, line],
+            out_specs=part,
+            interpret=interpret,
+        )(q, k, v, dout, lse, mix)
         dk, dv = pl.pallas_call(
-            functools.partial(key_kernel, q.shape[0]), out_shape=(shape, shape), grid=(count,),
-            in_specs=[whole, part, part, whole, lines, lines], out_specs=(part, part), interpret=interpret,
-        )(q, k, v, dout, lse, mix)  # fmt: skip
+            functools.partial(key_kernel, q.shape[0]),
+            out_shape=(shape, shape),
+            grid=(count,),
+            in_specs=[whole, part, part, whole, lines, lines],
+            out_specs=(part, part),
+            interpret=interpret,
+        )(q, k, v, dout, lse, mix)
         return dq, dk, dv
 
     return ruled(forward, backward)
@@ -366,10 +399,14 @@ def scan(fault: str = "", interpret: Any = False, block: int = 8) -> Callable[..
     def forward(a: Any, x: Any) -> Any:
         tokens, width = x.shape
         h = pl.pallas_call(
-            functools.partial(forward_kernel, tokens), out_shape=SHAPE(x.shape, x.dtype),
-            grid=(pl.cdiv(tokens, block),), in_specs=[rows(block, width)] * 2, out_specs=rows(block, width),
-            scratch_shapes=[pltpu.VMEM((1, width), x.dtype)], interpret=interpret,
-        )(a, x)  # fmt: skip
+            functools.partial(forward_kernel, tokens),
+            out_shape=SHAPE(x.shape, x.dtype),
+            grid=(pl.cdiv(tokens, block),),
+            in_specs=[rows(block, width)] * 2,
+            out_specs=rows(block, width),
+            scratch_shapes=[pltpu.VMEM((1, width), x.dtype)],
+            interpret=interpret,
+        )(a, x)
         return h, (a, h)
 
     def backward(kept: Any, dh: Any) -> Any:
@@ -379,10 +416,14 @@ def scan(fault: str = "", interpret: Any = False, block: int = 8) -> Callable[..
         count = pl.cdiv(tokens, block)
         back = rows(block, width, 0 if fault == "order" else count)
         return pl.pallas_call(
-            functools.partial(backward_kernel, tokens), out_shape=(SHAPE(a.shape, a.dtype),) * 2, grid=(count,),
-            in_specs=[back] * 3, out_specs=(back, back), scratch_shapes=[pltpu.VMEM((1, width), a.dtype)],
+            functools.partial(backward_kernel, tokens),
+            out_shape=(SHAPE(a.shape, a.dtype),) * 2,
+            grid=(count,),
+            in_specs=[back] * 3,
+            out_specs=(back, back),
+            scratch_shapes=[pltpu.VMEM((1, width), a.dtype)],
             interpret=interpret,
-        )(a, before, dh)  # fmt: skip
+        )(a, before, dh)
 
     return ruled(forward, backward)
 
@@ -416,20 +457,32 @@ class Kernel:
 KERNELS = {
     "gate": Kernel(gate, plain_gate, {"x": normal("T H")}, {"T": (11,), "H": (5,)}, ("tail", "map")),
     "norm": Kernel(
-        norm, plain_norm, {"x": normal("T H"), "w": normal("H")}, {"T": (11,), "H": (5,)},
+        norm,
+        plain_norm,
+        {"x": normal("T H"), "w": normal("H")},
+        {"T": (11,), "H": (5,)},
         ("mask", "tail", "uninitialised"),
     ),
     "softmax": Kernel(softmax, plain_softmax, {"x": normal("T H")}, {"T": (11,), "H": (5,)}, ("mask",)),
     "product": Kernel(
-        product, plain_product, {"x": normal("T H"), "w": normal("H K")}, {"T": (33,), "H": (35,), "K": (17,)},
+        product,
+        plain_product,
+        {"x": normal("T H"), "w": normal("H K")},
+        {"T": (33,), "H": (35,), "K": (17,)},
         ("uninitialised", "map", "stale"),
     ),
     "attention": Kernel(
-        attention, plain_attention, {name: normal("T D") for name in "qkv"}, {"T": (37,), "D": (16,)},
+        attention,
+        plain_attention,
+        {name: normal("T D") for name in "qkv"},
+        {"T": (37,), "D": (16,)},
         ("mask", "bounds"),
     ),
     "scan": Kernel(
-        scan, plain_scan, {"a": normal("T H", scale=0.5), "x": normal("T H")}, {"T": (19,), "H": (3,)},
+        scan,
+        plain_scan,
+        {"a": normal("T H", scale=0.5), "x": normal("T H")},
+        {"T": (19,), "H": (3,)},
         ("uninitialised", "order"),
     ),
-}  # fmt: skip
+}

@@ -82,9 +82,10 @@ def test_a_refutation_names_the_line_where_the_programs_part(verdict: Callable[.
 
 def test_a_cast_is_no_wrong_formula_and_is_told(verdict: Callable[..., Verdict]) -> None:
     found = verdict(
-        "", torch="def mine(problem):\n    return changed(problem, lambda x: x.float().double())\n",
+        "",
+        torch="def mine(problem):\n    return changed(problem, lambda x: x.float().double())\n",
         jax="def mine(problem):\n    return changed(problem, lambda x: x.astype('float32').astype('float64'))\n",
-    )  # fmt: skip
+    )
     assert found.verdict == "upheld"
     assert found.reason.endswith("; casts to float32 count as exact")
 

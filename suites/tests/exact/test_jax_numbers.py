@@ -21,9 +21,30 @@ from gradgate.suites.exact import balls, on_jax  # noqa: E402
 
 POINTS = (0.3, -0.8, 0.05, 0.97, -1.75, 12.5)
 KNOWN: dict[str, tuple[Callable[[Any], Any], Any]] = {
-    name: (getattr(lax, name), getattr(mpmath, name)) for name in (
-        "exp", "expm1", "sin", "cos", "tan", "sinh", "cosh", "tanh", "asinh", "atan", "erf", "erfc", "digamma", "floor",
-        "ceil", "sign", "log", "log1p", "sqrt", "asin", "acos", "atanh",
+    name: (getattr(lax, name), getattr(mpmath, name))
+    for name in (
+        "exp",
+        "expm1",
+        "sin",
+        "cos",
+        "tan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "asinh",
+        "atan",
+        "erf",
+        "erfc",
+        "digamma",
+        "floor",
+        "ceil",
+        "sign",
+        "log",
+        "log1p",
+        "sqrt",
+        "asin",
+        "acos",
+        "atanh",
     )
 } | {
     "rsqrt": (lax.rsqrt, lambda x: 1 / mpmath.sqrt(x)),
@@ -42,7 +63,7 @@ KNOWN: dict[str, tuple[Callable[[Any], Any], Any]] = {
     "pow": (lambda x: lax.pow(lax.abs(x), jnp.asarray(0.7)), lambda x: abs(x) ** mpmath.mpf(0.7)),
     "atan2": (lambda x: lax.atan2(x, jnp.asarray(-0.4)), lambda x: mpmath.atan2(x, mpmath.mpf(-0.4))),
     "rem": (lambda x: lax.rem(x, jnp.asarray(0.3)), lambda x: x - mpmath.mpf(0.3) * int(x / mpmath.mpf(0.3))),
-}  # fmt: skip
+}
 
 
 def only(function: Callable[..., Any], *values: Any, digits: int = 60) -> Any:
@@ -68,11 +89,39 @@ def test_a_function_has_sixty_digits(name: str) -> None:
 EDGES = np.array([0.0, 1.0, -1.0, math.inf, -math.inf, math.nan])
 
 
-@pytest.mark.parametrize("name", [
-    "exp", "expm1", "log", "log1p", "tanh", "sqrt", "rsqrt", "logistic", "erf", "erfc", "erf_inv", "asin", "acos",
-    "atan", "atanh", "asinh", "sinh", "cosh", "abs", "neg", "sign", "square", "floor", "ceil", "exp2", "cbrt",
-    "is_finite", "lgamma",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "tanh",
+        "sqrt",
+        "rsqrt",
+        "logistic",
+        "erf",
+        "erfc",
+        "erf_inv",
+        "asin",
+        "acos",
+        "atan",
+        "atanh",
+        "asinh",
+        "sinh",
+        "cosh",
+        "abs",
+        "neg",
+        "sign",
+        "square",
+        "floor",
+        "ceil",
+        "exp2",
+        "cbrt",
+        "is_finite",
+        "lgamma",
+    ],
+)
 def test_a_function_is_infinite_where_floats_are(name: str) -> None:
     function = getattr(lax, name)
     with jax.enable_x64(True):
@@ -81,9 +130,11 @@ def test_a_function_is_infinite_where_floats_are(name: str) -> None:
     np.testing.assert_allclose(balls.floats(found) if balls.is_balls(found) else found, wanted, rtol=1e-14, atol=0)
 
 
-@pytest.mark.parametrize("function", [
-    lax.add, lax.sub, lax.mul, lax.div, lax.max, lax.min, lax.lt, lax.le, lax.eq, lax.ne, lax.pow
-], ids=lambda function: function.__name__)  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [lax.add, lax.sub, lax.mul, lax.div, lax.max, lax.min, lax.lt, lax.le, lax.eq, lax.ne, lax.pow],
+    ids=lambda function: function.__name__,
+)
 def test_infinities_combine_as_in_floats(function: Any) -> None:
     one, other = np.repeat(EDGES, len(EDGES)), np.tile(EDGES, len(EDGES))
     if function is lax.pow:  # (−1) to an infinite power, and 1 to any power: values that libm defines, not limits

@@ -115,11 +115,14 @@ def test_what_no_output_needs_is_not_evaluated() -> None:
     assert not {"tanh", "exp"} & set(seen)
 
 
-@pytest.mark.parametrize(("function", "name"), [
-    (lambda x: jax.pure_callback(np.sin, x, x), "pure_callback"),
-    (lambda x: jnp.linalg.eigh(x @ x.T)[0], "eigh"),
-    (lambda x: jnp.linalg.svd(x, compute_uv=False), "svd"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (lambda x: jax.pure_callback(np.sin, x, x), "pure_callback"),
+        (lambda x: jnp.linalg.eigh(x @ x.T)[0], "eigh"),
+        (lambda x: jnp.linalg.svd(x, compute_uv=False), "svd"),
+    ],
+)
 def test_an_operation_without_a_rule_is_named(function: Any, name: str) -> None:
     with pytest.raises(balls.Unknown, match=rf"{name}.*test_jax_programs\.py:\d+"):
         on_jax.trace(function, X).evaluate(X)
@@ -147,20 +150,23 @@ def test_a_branch_that_is_not_taken_need_not_be_known() -> None:
         program.evaluate(-X)
 
 
-@pytest.mark.parametrize("function", [
-    lambda x: jnp.where(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 >= 1, x, 0),
-    lambda x: jnp.maximum(jnp.sin(x) ** 2 + jnp.cos(x) ** 2, 1),
-    lambda x: jnp.sort(jnp.stack([jnp.sin(x) ** 2 + jnp.cos(x) ** 2, x * 0 + 1])),
-    lambda x: jnp.floor(jnp.sin(x) ** 2 + jnp.cos(x) ** 2),
-    lambda x: (jnp.sin(x) ** 2 + jnp.cos(x) ** 2).astype(int),
-    lambda x: 1 / (jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1),
-    lambda x: jnp.log(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1),
-    lambda x: lax.pow(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1, jnp.full_like(x, 0.5)),
-    lambda x: lax.digamma(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1),
-    lambda x: jnp.arctan2(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1, -1),
-    lambda x: 1 / lax.complex(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1, x * 0),
-    lambda x: jnp.isfinite(x) * lax.lgamma(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: jnp.where(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 >= 1, x, 0),
+        lambda x: jnp.maximum(jnp.sin(x) ** 2 + jnp.cos(x) ** 2, 1),
+        lambda x: jnp.sort(jnp.stack([jnp.sin(x) ** 2 + jnp.cos(x) ** 2, x * 0 + 1])),
+        lambda x: jnp.floor(jnp.sin(x) ** 2 + jnp.cos(x) ** 2),
+        lambda x: (jnp.sin(x) ** 2 + jnp.cos(x) ** 2).astype(int),
+        lambda x: 1 / (jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1),
+        lambda x: jnp.log(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1),
+        lambda x: lax.pow(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1, jnp.full_like(x, 0.5)),
+        lambda x: lax.digamma(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1),
+        lambda x: jnp.arctan2(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1, -1),
+        lambda x: 1 / lax.complex(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1, x * 0),
+        lambda x: jnp.isfinite(x) * lax.lgamma(jnp.sin(x) ** 2 + jnp.cos(x) ** 2 - 1),
+    ],
+)
 def test_a_tie_is_undecided_with_its_line(function: Any) -> None:
     with pytest.raises(balls.Undecided, match=r"test_jax_programs\.py:\d+"):
         on_jax.trace(function, X).evaluate(X)

@@ -103,9 +103,10 @@ case("not and or", lambda: [~jnp.asarray(INTS), ~jnp.asarray(MASK), jnp.asarray(
 case("neg sign abs square", lambda: [f(jnp.asarray(INTS)) for f in (lax.neg, lax.sign, lax.abs, lax.square)])
 case("add sub mul div rem", lambda: [f(INTS, MORE) for f in (lax.add, lax.sub, lax.mul, lax.div, lax.rem)])
 case("integer_pow", lambda: lax.integer_pow(jnp.asarray(INTS), 3))
-case("shift_left shift_right_logical shift_right_arithmetic", lambda: [
-    f(jnp.asarray(INTS), MORE) for f in (lax.shift_left, lax.shift_right_logical, lax.shift_right_arithmetic)
-])  # fmt: skip
+case(
+    "shift_left shift_right_logical shift_right_arithmetic",
+    lambda: [f(jnp.asarray(INTS), MORE) for f in (lax.shift_left, lax.shift_right_logical, lax.shift_right_arithmetic)],
+)
 case("population_count clz", lambda: [f(jnp.asarray(v)) for f in (lax.population_count, lax.clz) for v in (INTS, BITS)])
 case("empty2", lambda x: x + empty2(x.dtype, memory_space=jax.memory.Space.Device), X)
 case("empty2", lambda: empty2(np.dtype(int), memory_space=jax.memory.Space.Device))
@@ -130,28 +131,42 @@ case("gather", lambda x: x.at[:, jnp.array([1, 9, -2])].get(mode="fill", fill_va
 case("gather", lambda x: x.at[jnp.array([1, 9])].get(mode="clip"), X)
 case("gather", lambda x: jax.vmap(lambda row, i: row[i])(x, jnp.array([3, 0, 1])), X)
 case("gather", lambda x: jnp.take_along_axis(x, jnp.array([[3, 0], [1, 1], [2, 2]]), 1), X)
-case("gather", lambda x: lax.gather(x, jnp.array([[1, 3], [0, 1]]), lax.GatherDimensionNumbers((1, 2), (), (0, 1)),
-                                    (2, 2), mode="clip"), X)  # fmt: skip
+case(
+    "gather",
+    lambda x: lax.gather(
+        x, jnp.array([[1, 3], [0, 1]]), lax.GatherDimensionNumbers((1, 2), (), (0, 1)), (2, 2), mode="clip"
+    ),
+    X,
+)
 case("scatter-add", lambda x, y: x.at[jnp.array([2, 0, 2]), 1:3].add(y[:, 2:]), X, Y)
 case("scatter-add", lambda x, y: jax.vmap(lambda a, i, b: a.at[i].add(b))(x, jnp.array([[3, 9]] * 3), y[:, :2]), X, Y)
-case("scatter-sub", lambda x: lax.scatter_sub(
-    x, jnp.array([[1], [1]]), Y[:2], lax.ScatterDimensionNumbers((1,), (0,), (0,))), X)  # fmt: skip
+case(
+    "scatter-sub",
+    lambda x: lax.scatter_sub(x, jnp.array([[1], [1]]), Y[:2], lax.ScatterDimensionNumbers((1,), (0,), (0,))),
+    X,
+)
 case("scatter-mul", lambda x, y: x.at[jnp.array([2, 0])].multiply(y[:2], unique_indices=True), X, Y)
 case("scatter-min scatter-max", lambda x, y: x.at[jnp.array([2, 0])].min(y[:2]).at[1].max(y[2]), X, Y)
 case("scatter", lambda x, y: x.at[jnp.array([2, 7]), 1].set(y[0, :2], unique_indices=True), X, Y)
 case("scatter", lambda: jnp.asarray(X).at[jnp.array([2, 1])].apply(lambda v: v + 1.5))
-case("scatter scatter-add scatter-max", lambda: [
-    jnp.asarray(INTS).at[0, 1].set(5), jnp.asarray(INTS).at[jnp.array([0, 0])].add(3), jnp.asarray(INTS).at[1].max(2)
-])  # fmt: skip
+case(
+    "scatter scatter-add scatter-max",
+    lambda: [
+        jnp.asarray(INTS).at[0, 1].set(5),
+        jnp.asarray(INTS).at[jnp.array([0, 0])].add(3),
+        jnp.asarray(INTS).at[1].max(2),
+    ],
+)
 
 case("reduce_sum reduce_prod", lambda x: jnp.sum(x, 0) * jnp.prod(x, 0), X)
 case("reduce_sum reduce_prod", lambda x: jnp.sum(x, 0) * jnp.prod(x, 0), Z)
 case("reduce_sum reduce_prod", lambda: [jnp.sum(INTS, 0), jnp.prod(INTS), jnp.sum(jnp.zeros((0, 3)), 0)])
 case("reduce_max reduce_min", lambda x: x.max(0) * x.min(), X)
 case("reduce_max reduce_min", lambda: [jnp.max(jnp.asarray(INTS), 0), jnp.min(jnp.asarray(INTS)), jnp.max(MASK, 1)])
-case("reduce_and reduce_or reduce_xor", lambda: [
-    jnp.all(MASK, 0), jnp.any(MASK, 1), lax.reduce_xor(jnp.asarray(INTS), (0,))
-])  # fmt: skip
+case(
+    "reduce_and reduce_or reduce_xor",
+    lambda: [jnp.all(MASK, 0), jnp.any(MASK, 1), lax.reduce_xor(jnp.asarray(INTS), (0,))],
+)
 case("argmax argmin", lambda x: [jnp.argmax(x, 1), jnp.argmin(x), jnp.argmax(jnp.asarray(INTS), 0)], X)
 for reverse in (False, True):
     for name in ("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"):
@@ -164,8 +179,11 @@ case("top_k", lambda x: lax.top_k(x, 2), X)
 case("top_k", lambda: lax.top_k(jnp.asarray(INTS), 2))
 
 WINDOW: dict[str, Any] = {"window_dimensions": (2, 2), "window_strides": (1, 2), "padding": ((1, 0), (0, 1))}
-case("reduce_window_sum", lambda x: lax.reduce_window(
-    x, 0.0, lax.add, base_dilation=(1, 2), window_dilation=(2, 1), **WINDOW), X)  # fmt: skip
+case(
+    "reduce_window_sum",
+    lambda x: lax.reduce_window(x, 0.0, lax.add, base_dilation=(1, 2), window_dilation=(2, 1), **WINDOW),
+    X,
+)
 case(
     "reduce_window_max select_and_scatter_add select_and_gather_add",
     lambda x: lax.reduce_window(x, -np.inf, lax.max, **WINDOW),
@@ -173,17 +191,23 @@ case(
 )
 case("reduce_window_min select_and_scatter_add", lambda x: lax.reduce_window(x, np.inf, lax.min, **WINDOW), X)
 case("reduce_window", lambda: lax.reduce_window(jnp.asarray(X), 1.0, lax.mul, **WINDOW))
-case("reduce_window_max reduce_window_sum", lambda: [
-    lax.reduce_window(jnp.asarray(INTS), np.iinfo(int).min, lax.max, **WINDOW),
-    lax.reduce_window(jnp.asarray(INTS), 0, lax.add, **WINDOW),
-])  # fmt: skip
+case(
+    "reduce_window_max reduce_window_sum",
+    lambda: [
+        lax.reduce_window(jnp.asarray(INTS), np.iinfo(int).min, lax.max, **WINDOW),
+        lax.reduce_window(jnp.asarray(INTS), 0, lax.add, **WINDOW),
+    ],
+)
 
 
 def convolve(groups: int, batches: int, **options: Any) -> Callable[..., Any]:
     return functools.partial(
-        lax.conv_general_dilated, feature_group_count=groups, batch_group_count=batches,
-        dimension_numbers=("NCHW", "OIHW", "NHWC"), **options,
-    )  # fmt: skip
+        lax.conv_general_dilated,
+        feature_group_count=groups,
+        batch_group_count=batches,
+        dimension_numbers=("NCHW", "OIHW", "NHWC"),
+        **options,
+    )
 
 
 case("conv_general_dilated", convolve(2, 1, window_strides=(2, 1), padding=((1, 2), (-1, 1))), IMAGE, KERNEL)
@@ -199,10 +223,21 @@ case("fft", lambda x: [jnp.fft.rfft(x), jnp.fft.irfft(jnp.fft.rfft(x), 5), jnp.f
 case("fft", lambda x: [jnp.fft.irfft(x, 6), jnp.fft.irfft2(x, (3, 5))], Z)
 
 case("cholesky", lambda x: jnp.linalg.cholesky(x @ x.T + jnp.eye(4)), SQUARE)
-case("triangular_solve", lambda x, y: [
-    lax.linalg.triangular_solve(x, y if left else y.T, left_side=left, lower=low, transpose_a=turn, unit_diagonal=unit)
-    for left, low, turn, unit in ((True, True, False, False), (False, False, True, True), (True, False, True, False))
-], SQUARE, RNG.normal(size=(4, 3)))  # fmt: skip
+case(
+    "triangular_solve",
+    lambda x, y: [
+        lax.linalg.triangular_solve(
+            x, y if left else y.T, left_side=left, lower=low, transpose_a=turn, unit_diagonal=unit
+        )
+        for left, low, turn, unit in (
+            (True, True, False, False),
+            (False, False, True, True),
+            (True, False, True, False),
+        )
+    ],
+    SQUARE,
+    RNG.normal(size=(4, 3)),
+)
 case("lu", lambda x: [jnp.linalg.det(x), *map(jnp.linalg.slogdet, x)], MANY)
 case(
     "lu_pivots_to_permutation",
@@ -272,12 +307,18 @@ case("remat2", jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)) * x), X)
 case("custom_vjp_call", halved, X)
 case("custom_jvp_call", doubled, X)
 case("custom_vmap_call", lambda: mapped(jnp.asarray(X)))
-case("linear_call", lambda x: jax.custom_derivatives.linear_call(
-    lambda r, v: v * r, lambda r, t: t * r, jnp.asarray(Y), x), X)  # fmt: skip
+case(
+    "linear_call",
+    lambda x: jax.custom_derivatives.linear_call(lambda r, v: v * r, lambda r, t: t * r, jnp.asarray(Y), x),
+    X,
+)
 case("composite", lambda: lax.composite(lambda v: jnp.sin(v) * v, "test.sine")(jnp.asarray(X)))
 case("reduce_precision", lambda x: lax.reduce_precision(x, 11, 52) * x, X)
-case("sharding_constraint", lambda x: lax.with_sharding_constraint(
-    x * x, jax.sharding.SingleDeviceSharding(jax.devices()[0])), X)  # fmt: skip
+case(
+    "sharding_constraint",
+    lambda x: lax.with_sharding_constraint(x * x, jax.sharding.SingleDeviceSharding(jax.devices()[0])),
+    X,
+)
 case("platform_index", lambda x: lax.platform_dependent(x, tpu=jnp.cos, default=jnp.sin), X)
 
 
@@ -305,9 +346,16 @@ NAMES = "shard_map all_gather ppermute axis_index reduce_scatter all_to_all pmax
 case(NAMES + " psum_invariant pvary", sharded(collectives, ("a", "b"), ("a", "b")), SHARDED)
 case(NAMES + " psum", sharded(collectives, ("a", "b"), ("a", "b"), False), SHARDED)
 case("shard_map psum_invariant", sharded(lambda x: lax.psum(x * x, "a"), ("a",), (None, None)), SHARDED)
-case("shard_map scan", sharded(
-    lambda x: lax.scan(lambda c, _: (lax.psum(c, "b") * x, None), x, length=3)[0], (("a", "b"),), (("a", "b"),), False
-), SHARDED)  # fmt: skip
+case(
+    "shard_map scan",
+    sharded(
+        lambda x: lax.scan(lambda c, _: (lax.psum(c, "b") * x, None), x, length=3)[0],
+        (("a", "b"),),
+        (("a", "b"),),
+        False,
+    ),
+    SHARDED,
+)
 
 case("all_gather_invariant", sharded(lambda x: all_gather_invariant(x, "a", tiled=True), ("a",), (None,)), SHARDED)
 case("reshard", jax.grad(lambda x: sharded(lambda x: x**3, ("a", "b"), ("a", "b"))(x).sum()), SHARDED)

@@ -99,9 +99,12 @@ def _scaled(k: float, sizes: tuple[int, ...]) -> Any:
     def call(kernel: Any, *given: Any) -> Any:
         block = pl.BlockSpec((4,), lambda i: (i,))
         made = pl.pallas_call(
-            kernel, out_shape=jax.ShapeDtypeStruct(given[0].shape, given[0].dtype), grid=(pl.cdiv(len(given[0]), 4),),
-            in_specs=[block for _ in given], out_specs=block,
-        )  # fmt: skip
+            kernel,
+            out_shape=jax.ShapeDtypeStruct(given[0].shape, given[0].dtype),
+            grid=(pl.cdiv(len(given[0]), 4),),
+            in_specs=[block for _ in given],
+            out_specs=block,
+        )
         return made(*given)
 
     @jax.custom_vjp
@@ -110,9 +113,14 @@ def _scaled(k: float, sizes: tuple[int, ...]) -> Any:
 
     function.defvjp(lambda x: (call(forward_kernel, x), x), lambda x, dy: (call(backward_kernel, x, dy),))
     return gradgate.Pair(
-        lambda x: function(x), lambda x: x + x**3, inputs={"x": gradgate.normal("N")}, dims={"N": sizes},
-        dtypes=("float64",), framework="jax", name="scaled",
-    )  # fmt: skip
+        lambda x: function(x),
+        lambda x: x + x**3,
+        inputs={"x": gradgate.normal("N")},
+        dims={"N": sizes},
+        dtypes=("float64",),
+        framework="jax",
+        name="scaled",
+    )
 
 
 def _verdict(pair: Any) -> Any:

@@ -105,9 +105,14 @@ def test_sixty_digits_at_64_by_64_are_cheap(name: str) -> None:
 
 def test_sixty_digits_in_attention_are_cheap() -> None:
     pair = gradgate.Pair(
-        attention(), reference=plain_attention, inputs={name: normal("T D") for name in "qkv"},
-        dims={"T": (65,), "D": (16,)}, dtypes=("float64",), framework="jax", name="attention",
-    )  # fmt: skip
+        attention(),
+        reference=plain_attention,
+        inputs={name: normal("T D") for name in "qkv"},
+        dims={"T": (65,), "D": (16,)},
+        dtypes=("float64",),
+        framework="jax",
+        name="attention",
+    )
     assert _least(10, lambda: judged(pair, EXACT, 1)["gradient_exact"]) < 10
 
 
@@ -140,9 +145,11 @@ def test_scalars_that_are_fetched_in_advance_choose_blocks() -> None:
 
     def call(interpret: bool) -> Any:
         spec = pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=1, grid=(3,), in_specs=[pl.BlockSpec((2, 2), lambda i, order: (order[i], 0))],
+            num_scalar_prefetch=1,
+            grid=(3,),
+            in_specs=[pl.BlockSpec((2, 2), lambda i, order: (order[i], 0))],
             out_specs=pl.BlockSpec((2, 2), lambda i, order: (i, 0)),
-        )  # fmt: skip
+        )
         return pl.pallas_call(kernel, grid_spec=spec, out_shape=SHAPE(X.shape, X.dtype), interpret=interpret)
 
     _as_interpreted(call, np.array([2, 0, 1], np.int32), X)
@@ -156,7 +163,7 @@ def test_a_grid_whose_length_is_an_argument() -> None:
         block = pl.BlockSpec((2, 2), lambda i: (i, 0))
         return pl.pallas_call(
             kernel, grid=(length,), in_specs=[block], out_specs=block, out_shape=SHAPE(x.shape, x.dtype)
-        )(x)  # fmt: skip
+        )(x)
 
     found, notes = _evaluated(call, np.int32(2), X)
     np.testing.assert_allclose(found[:4], X[:4] + 2)
@@ -172,9 +179,14 @@ def test_an_output_in_the_memory_of_an_input() -> None:
     def call(interpret: bool) -> Any:
         block = pl.BlockSpec((2, 2), lambda i: (i, 0))
         return pl.pallas_call(
-            kernel, grid=(2,), in_specs=[block], out_specs=block, out_shape=SHAPE(X.shape, X.dtype),
-            input_output_aliases={0: 0}, interpret=interpret,
-        )  # fmt: skip
+            kernel,
+            grid=(2,),
+            in_specs=[block],
+            out_specs=block,
+            out_shape=SHAPE(X.shape, X.dtype),
+            input_output_aliases={0: 0},
+            interpret=interpret,
+        )
 
     _as_interpreted(call, X)
 
@@ -218,9 +230,13 @@ def test_blocks_that_overlap() -> None:
     def call(interpret: bool) -> Any:
         spec = pl.BlockSpec((pl.Element(3), pl.Element(2)), lambda i: (i, 0))
         return pl.pallas_call(
-            kernel, grid=(4,), in_specs=[spec], out_specs=pl.BlockSpec((1, 2), lambda i: (i, 0)),
-            out_shape=SHAPE((4, 2), X.dtype), interpret=interpret,
-        )  # fmt: skip
+            kernel,
+            grid=(4,),
+            in_specs=[spec],
+            out_specs=pl.BlockSpec((1, 2), lambda i: (i, 0)),
+            out_shape=SHAPE((4, 2), X.dtype),
+            interpret=interpret,
+        )
 
     _as_interpreted(call, X)
 
@@ -229,9 +245,14 @@ def _rowwise(kernel: Any, block: int = 4, scratch: Any = (), **how: Any) -> Any:
     """A kernel over ragged blocks of four of the six rows."""
     spec = pl.BlockSpec((block, 2), lambda i: (i, 0))
     return pl.pallas_call(
-        kernel, grid=(2,), in_specs=[spec], out_specs=spec, out_shape=SHAPE(X.shape, X.dtype), scratch_shapes=scratch,
+        kernel,
+        grid=(2,),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=SHAPE(X.shape, X.dtype),
+        scratch_shapes=scratch,
         **how,
-    )  # fmt: skip
+    )
 
 
 def test_a_comparison_of_the_ragged_tail_that_is_not_stored_is_right() -> None:
@@ -267,9 +288,12 @@ def test_a_block_outside_its_array_is_not_moved_inside() -> None:
 
     def call(x: Any) -> Any:
         return pl.pallas_call(
-            kernel, grid=(3,), in_specs=[pl.BlockSpec((2, 2), lambda i: (i + 1, 0))],
-            out_specs=pl.BlockSpec((2, 2), lambda i: (i, 0)), out_shape=SHAPE(X.shape, X.dtype),
-        )(x)  # fmt: skip
+            kernel,
+            grid=(3,),
+            in_specs=[pl.BlockSpec((2, 2), lambda i: (i + 1, 0))],
+            out_specs=pl.BlockSpec((2, 2), lambda i: (i, 0)),
+            out_shape=SHAPE(X.shape, X.dtype),
+        )(x)
 
     found, notes = _evaluated(call, X)
     np.testing.assert_allclose(found[:4], X[2:])
@@ -288,9 +312,13 @@ def _summed(x: Any, **how: Any) -> Any:
         out[...] += row[...]
 
     return pl.pallas_call(
-        kernel, grid=(6,), in_specs=[pl.BlockSpec((1, 2), lambda i: (i, 0))],
-        out_specs=pl.BlockSpec((1, 2), lambda i: (0, 0)), out_shape=SHAPE((1, 2), X.dtype), **how,
-    )(x)  # fmt: skip
+        kernel,
+        grid=(6,),
+        in_specs=[pl.BlockSpec((1, 2), lambda i: (i, 0))],
+        out_specs=pl.BlockSpec((1, 2), lambda i: (0, 0)),
+        out_shape=SHAPE((1, 2), X.dtype),
+        **how,
+    )(x)
 
 
 def test_a_sum_over_programs_is_right_in_order_and_a_race_on_a_gpu() -> None:
@@ -308,10 +336,13 @@ def test_two_programs_of_a_gpu_that_write_different_numbers_leave_none() -> None
 
     def call(same: bool, x: Any) -> Any:
         return pl.pallas_call(
-            kernel, grid=(3,), in_specs=[pl.BlockSpec((2, 2), lambda i: (0 if same else i, 0))],
-            out_specs=pl.BlockSpec((2, 2), lambda i: (0, 0)), out_shape=SHAPE((2, 2), X.dtype),
+            kernel,
+            grid=(3,),
+            in_specs=[pl.BlockSpec((2, 2), lambda i: (0 if same else i, 0))],
+            out_specs=pl.BlockSpec((2, 2), lambda i: (0, 0)),
+            out_shape=SHAPE((2, 2), X.dtype),
             compiler_params=pltriton.CompilerParams(),
-        )(x)  # fmt: skip
+        )(x)
 
     np.testing.assert_allclose(_evaluated(functools.partial(call, True), X)[0], X[:2])
     assert np.isnan(_evaluated(functools.partial(call, False), X)[0]).all()
@@ -326,9 +357,12 @@ def test_atomics_and_masked_accesses_of_a_gpu() -> None:
 
     def call(x: Any) -> Any:
         return pl.pallas_call(
-            kernel, grid=(2,), out_shape=SHAPE((1,), X.dtype), input_output_aliases={1: 0},
+            kernel,
+            grid=(2,),
+            out_shape=SHAPE((1,), X.dtype),
+            input_output_aliases={1: 0},
             compiler_params=pltriton.CompilerParams(),
-        )(jnp.pad(x[:, 0], (0, 2)), jnp.zeros(1, x.dtype))  # fmt: skip
+        )(jnp.pad(x[:, 0], (0, 2)), jnp.zeros(1, x.dtype))
 
     found, notes = _evaluated(call, X)
     np.testing.assert_allclose(found, [X[:, 0].sum()])
@@ -344,9 +378,11 @@ def test_copies_and_semaphores_of_a_tpu() -> None:
 
     def call(x: Any) -> Any:
         return pl.pallas_call(
-            kernel, out_shape=SHAPE(X.shape, X.dtype), in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+            kernel,
+            out_shape=SHAPE(X.shape, X.dtype),
+            in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
             scratch_shapes=[pltpu.VMEM(X.shape, X.dtype), pltpu.SemaphoreType.DMA],
-        )(x)  # fmt: skip
+        )(x)
 
     found, notes = _evaluated(call, X)
     np.testing.assert_allclose(found, 3 * X)

@@ -78,6 +78,32 @@ def test_a_value_is_to_blame_if_the_plain_programs_value_in_its_place_mends_the_
     assert mended(wrong, recorded(wrong), recorded(right), lambda _: False) is None
 
 
+@pytest.mark.parametrize(
+    ("factor", "taken", "said"),
+    [
+        (3.0, 1e-9, "at e.py:3, mul: [0] is 4.50, and with the reference's 2.00 all is right"),
+        (2.0, 1.0, "at e.py:1, mul: [0] is 1.50, and with the reference's 1.00 all is right"),
+    ],
+)
+def test_a_loop_that_another_value_keeps_from_ending_is_ended(factor: float, taken: float, said: str) -> None:
+    """The loop takes 1.5 from 6 until nothing is left: four turns, six for 1, and without an end for 1e-9."""
+
+    def wrong(watch: Callable[..., Any]) -> Any:
+        def told(line: str, value: Any) -> Any:
+            instead = watch("mul", line, [value])
+            return value if instead is None else instead[0]
+
+        each, left = told("e.py:1", balls.exact([1.5])), balls.exact([6.0])
+        while balls.floats(left)[0] > 0:
+            left = told("e.py:2", left - each)
+        return told("e.py:3", each * factor)
+
+    plain = recorded(program(("mul", "f.py:1", [taken]), ("mul", "f.py:2", [2.0])))
+    found = mended(wrong, recorded(wrong), plain, lambda result: bool(balls.floats(result)[0] == 2))
+    assert found is not None
+    assert found.sentence == said
+
+
 def test_a_right_gradient_that_is_made_and_not_returned_is_named() -> None:
     steps = recorded(program(("mul", "b.py:1", [2.0, 3.0]), ("mul", "b.py:2", [5.0, 7.0]), ("neg", "", [1.0, 0.0])))
     found = made_but_lost(steps, balls.exact([[2.0], [3.0]]), "x")

@@ -59,7 +59,8 @@ COMPOUNDS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "soft_margin_loss": (lambda x: F.soft_margin_loss(x, torch.tensor([1.0, -1.0, 1.0])), [(3,)]),
     "cross_entropy": (lambda x: F.cross_entropy(x, CLASSES, label_smoothing=0.1), [(3, 3)]),
     "cross_entropy with weights": (
-        lambda x: F.cross_entropy(x, CLASSES, torch.tensor([0.1, 0.2, 0.4], dtype=x.dtype), ignore_index=1), [(3, 3)],
+        lambda x: F.cross_entropy(x, CLASSES, torch.tensor([0.1, 0.2, 0.4], dtype=x.dtype), ignore_index=1),
+        [(3, 3)],
     ),
     "hardswish": (lambda x: F.hardswish(3 * x), [(9,)]),
     "hardsigmoid": (lambda x: F.hardsigmoid(3 * x), [(9,)]),
@@ -87,7 +88,7 @@ COMPOUNDS: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
     "logdet": (lambda x: torch.logdet(x @ x.T + torch.eye(3, dtype=x.dtype)), [(3, 3)]),
     "pinv of a tall one": (lambda x: torch.linalg.lstsq(x.T @ x, x.T @ x[:, :1]).solution, [(4, 2)]),
     "sums of lists": (lambda x, y: torch.stack(torch._foreach_add([x, y], [y, x], alpha=0.3)), [(3,), (3,)]),
-}  # fmt: skip
+}
 
 UNKNOWN = {"pinv of a tall one", "interpolate linearly"}
 SIXTH = {"hardsigmoid": 1e-7}  # PyTorch's constant 1/6 has only float32 digits

@@ -356,8 +356,12 @@ def test_torch_is_left_as_it_was() -> None:
     with pytest.raises(ZeroDivisionError):
         evaluate(lambda: X.numpy() / (1 // 0))
     assert before == (
-        torch.Tensor.numpy, torch.Tensor.tolist, torch.distributed.send, torch_ranks.run, torch.Tensor.__array__,
-    )  # fmt: skip
+        torch.Tensor.numpy,
+        torch.Tensor.tolist,
+        torch.distributed.send,
+        torch_ranks.run,
+        torch.Tensor.__array__,
+    )
     assert flint.ctx.dps == 15
 
 

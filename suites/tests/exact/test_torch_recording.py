@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -63,9 +64,13 @@ def booleans_in_place(x: Any, y: Any, at: Any, mask: Any) -> Any:
 def moved(x: Any, y: Any, at: Any, mask: Any) -> Any:
     taken = x[at] + torch.cat([y, x[:2]])
     return [
-        taken.index_add(0, at, taken), torch.stack([x, y]).flip(0), torch.nn.functional.pad(x, (1, 2), value=0.3),
-        y.masked_fill(mask, 7.0), torch.roll(x, 1, 0).expand(2, 3, 4), x.gather(1, x.argsort(1)),
-    ]  # fmt: skip
+        taken.index_add(0, at, taken),
+        torch.stack([x, y]).flip(0),
+        torch.nn.functional.pad(x, (1, 2), value=0.3),
+        y.masked_fill(mask, 7.0),
+        torch.roll(x, 1, 0).expand(2, 3, 4),
+        x.gather(1, x.argsort(1)),
+    ]
 
 
 def ranked(x: Any, y: Any, at: Any, mask: Any) -> Any:
@@ -131,6 +136,33 @@ def test_a_recording_gives_what_a_call_gives(name: str) -> None:
         wanted = report(lambda watch, inputs=inputs: evaluate(lambda: program(*inputs), watch=watch))
         assert again(seed) == wanted
     assert calls == [0]
+
+
+def doubled(place: int) -> Callable[[str, str, Any], Any]:
+    """A watch that puts twice its value in the place of what an operation gives."""
+    count = -1
+
+    def watch(operation: str, line: str, value: Any) -> Any:
+        nonlocal count
+        count += 1
+        return value * balls.exact(2) if count == place and balls.is_balls(value) else None
+
+    return watch
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_value_is_replaced_in_a_recording_as_in_a_call(name: str) -> None:
+    program, inputs = PROGRAMS[name], drawn(0)
+    recordings: Any = {}
+    written: list[Any] = []
+    evaluate_again(lambda: program(*inputs), inputs, recordings)
+    with balls.digits(60):
+        for place in range(10):
+            called = evaluate(functools.partial(program, *drawn(0)), watch=doubled(place)).outputs
+            played = evaluate_again(lambda: pytest.fail("it is called"), drawn(0), recordings, watch=doubled(place))
+            written.append(text := [str(balls.floats(leaf).tolist()) for leaf in called])
+            assert [str(balls.floats(leaf).tolist()) for leaf in played.outputs] == text
+    assert any(text != written[0] for text in written)
 
 
 def _read(x: Any, y: Any, at: Any, mask: Any) -> Any:

@@ -114,10 +114,37 @@ def test_a_derivative_is_what_differences_say(name: str, function: Callable[...,
 
 
 TWICE = (
-    "tanh", "pow", "mul", "div", "gelu", "silu", "softplus", "_softmax", "_log_softmax", "convolution", "mm", "bmm",
-    "addmm", "_linalg_solve_ex", "linalg_inv_ex", "var", "prod", "cumprod", "logsumexp", "amax", "elu", "gather",
-    "index_put", "embedding", "avg_pool2d", "_fft_r2c", "linalg_cholesky_ex", "where", "linalg_vector_norm", "cumsum",
-)  # fmt: skip
+    "tanh",
+    "pow",
+    "mul",
+    "div",
+    "gelu",
+    "silu",
+    "softplus",
+    "_softmax",
+    "_log_softmax",
+    "convolution",
+    "mm",
+    "bmm",
+    "addmm",
+    "_linalg_solve_ex",
+    "linalg_inv_ex",
+    "var",
+    "prod",
+    "cumprod",
+    "logsumexp",
+    "amax",
+    "elu",
+    "gather",
+    "index_put",
+    "embedding",
+    "avg_pool2d",
+    "_fft_r2c",
+    "linalg_cholesky_ex",
+    "where",
+    "linalg_vector_norm",
+    "cumsum",
+)
 
 
 @pytest.mark.parametrize(("name", "function", "specs"), cases({name: SMOOTH[name] for name in TWICE}))

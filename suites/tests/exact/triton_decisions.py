@@ -16,9 +16,15 @@ FACTOR = tl.constexpr(1.1)
 
 def pair(name, run, plain, sizes, mean=0.0):
     return gradgate.Pair(
-        run, reference=plain, inputs={"x": normal("N", mean=mean)}, dims={"N": sizes}, dtypes=("float32",),
-        framework="torch", devices=("interpreter",), name=name,
-    )  # fmt: skip
+        run,
+        reference=plain,
+        inputs={"x": normal("N", mean=mean)},
+        dims={"N": sizes},
+        dtypes=("float32",),
+        framework="torch",
+        devices=("interpreter",),
+        name=name,
+    )
 
 
 def function(kernel):

@@ -27,9 +27,16 @@ def function(forward, backward):
 
 def pair(name, run, plain, inputs, dims, **how):
     return gradgate.Pair(
-        run, reference=plain, inputs=inputs, dims=dims, dtypes=("float32",), framework="torch",
-        devices=("interpreter",), name=name, **how,
-    )  # fmt: skip
+        run,
+        reference=plain,
+        inputs=inputs,
+        dims=dims,
+        dtypes=("float32",),
+        framework="torch",
+        devices=("interpreter",),
+        name=name,
+        **how,
+    )
 
 
 # elementwise
@@ -96,9 +103,12 @@ def _unswiglu(ctx, dc):
 
 
 swiglu = pair(
-    "swiglu", function(_swiglu, _unswiglu), lambda a, b: functional.silu(a) * b,
-    {"a": normal("T D"), "b": normal("T D")}, {"T": (1, 3), "D": (1, 5)},
-)  # fmt: skip
+    "swiglu",
+    function(_swiglu, _unswiglu),
+    lambda a, b: functional.silu(a) * b,
+    {"a": normal("T D"), "b": normal("T D")},
+    {"T": (1, 3), "D": (1, 5)},
+)
 
 # norms
 
@@ -142,9 +152,12 @@ def _unrms(ctx, dy):
 
 
 rms = pair(
-    "rms", function(_rms, _unrms), lambda x, w: x * (x * x).mean(-1, keepdim=True).add(1e-6).rsqrt() * w,
-    {"x": normal("T D"), "w": normal("D")}, {"T": (1, 3), "D": (2, 7)},
-)  # fmt: skip
+    "rms",
+    function(_rms, _unrms),
+    lambda x, w: x * (x * x).mean(-1, keepdim=True).add(1e-6).rsqrt() * w,
+    {"x": normal("T D"), "w": normal("D")},
+    {"T": (1, 3), "D": (2, 7)},
+)
 
 
 @triton.jit
@@ -185,9 +198,12 @@ def _unlayer(ctx, dy):
 
 
 layer = pair(
-    "layer", function(_layer, _unlayer), lambda x: functional.layer_norm(x, x.shape[-1:]),
-    {"x": normal("T D")}, {"T": (1, 3), "D": (2, 7)},
-)  # fmt: skip
+    "layer",
+    function(_layer, _unlayer),
+    lambda x: functional.layer_norm(x, x.shape[-1:]),
+    {"x": normal("T D")},
+    {"T": (1, 3), "D": (2, 7)},
+)
 
 # softmax and cross entropy
 
@@ -257,9 +273,12 @@ def _unentropy(ctx, dy):
 
 
 entropy = pair(
-    "entropy", function(_entropy, _unentropy), lambda x, labels: functional.cross_entropy(x, labels, reduction="none"),
-    {"x": normal("T V"), "labels": integers("T", below="V")}, {"T": (1, 3), "V": (2, 7)},
-)  # fmt: skip
+    "entropy",
+    function(_entropy, _unentropy),
+    lambda x, labels: functional.cross_entropy(x, labels, reduction="none"),
+    {"x": normal("T V"), "labels": integers("T", below="V")},
+    {"T": (1, 3), "V": (2, 7)},
+)
 
 # products and attention
 
@@ -294,9 +313,12 @@ def _unmatmul(ctx, g):
 
 
 matmul = pair(
-    "matmul", function(_matmul, _unmatmul), torch.matmul, {"a": normal("M K"), "b": normal("K N")},
+    "matmul",
+    function(_matmul, _unmatmul),
+    torch.matmul,
+    {"a": normal("M K"), "b": normal("K N")},
     {"M": (1, 17), "K": (1, 18), "N": (3,)},
-)  # fmt: skip
+)
 
 
 @triton.jit
@@ -370,9 +392,12 @@ def plain_attention(q, k, v):
 
 
 attention = pair(
-    "attention", function(_attend, _unattend), plain_attention,
-    {"q": normal("T D"), "k": normal("T D"), "v": normal("T D")}, {"T": (2, 18), "D": (4,)},
-)  # fmt: skip
+    "attention",
+    function(_attend, _unattend),
+    plain_attention,
+    {"q": normal("T D"), "k": normal("T D"), "v": normal("T D")},
+    {"T": (2, 18), "D": (4,)},
+)
 
 # scans
 
@@ -394,9 +419,12 @@ def _sums(x, reverse):
 
 
 sums = pair(
-    "sums", function(lambda ctx, x: _sums(x, False), lambda ctx, dy: _sums(dy, True)), lambda x: x.cumsum(0),
-    {"x": normal("T D")}, {"T": (1, 7), "D": (1, 3)},
-)  # fmt: skip
+    "sums",
+    function(lambda ctx, x: _sums(x, False), lambda ctx, dy: _sums(dy, True)),
+    lambda x: x.cumsum(0),
+    {"x": normal("T D")},
+    {"T": (1, 7), "D": (1, 3)},
+)
 
 
 @triton.jit
@@ -454,9 +482,12 @@ def plain_recurrence(x, a):
 
 
 recurrence = pair(
-    "recurrence", function(_recur, _unrecur), plain_recurrence,
-    {"x": normal("T D"), "a": uniform("T D", low=0.2, high=0.9)}, {"T": (1, 6), "D": (1, 2)},
-)  # fmt: skip
+    "recurrence",
+    function(_recur, _unrecur),
+    plain_recurrence,
+    {"x": normal("T D"), "a": uniform("T D", low=0.2, high=0.9)},
+    {"T": (1, 6), "D": (1, 2)},
+)
 
 # gathers and atomics
 
@@ -482,9 +513,12 @@ def _unembed(ctx, dy):
 
 
 embed = pair(
-    "embed", function(_embed, _unembed), lambda w, index: w[index],
-    {"w": normal("V D"), "index": integers("T", below="V")}, {"T": (1, 5), "V": (2, 3), "D": (1, 3)},
-)  # fmt: skip
+    "embed",
+    function(_embed, _unembed),
+    lambda w, index: w[index],
+    {"w": normal("V D"), "index": integers("T", below="V")},
+    {"T": (1, 5), "V": (2, 3), "D": (1, 3)},
+)
 
 
 @triton.jit
@@ -548,9 +582,12 @@ def _scale(ctx, x, w):
 
 
 scale = pair(
-    "scale", function(_scale, _unscale), lambda x, w: x * w, {"x": normal("T D"), "w": normal("D")},
+    "scale",
+    function(_scale, _unscale),
+    lambda x, w: x * w,
+    {"x": normal("T D"), "w": normal("D")},
     {"T": (1, 5), "D": (1, 3)},
-)  # fmt: skip
+)
 
 
 @triton.jit
@@ -597,9 +634,12 @@ def plain_windows(x, w):
 
 
 windows = pair(
-    "windows", function(_windows, _unwindows), plain_windows, {"x": normal("T D"), "w": normal("3 D")},
+    "windows",
+    function(_windows, _unwindows),
+    plain_windows,
+    {"x": normal("T D"), "w": normal("3 D")},
     {"T": (1, 7), "D": (1, 2)},
-)  # fmt: skip
+)
 
 
 @triton.autotune([triton.Config({"B": 4}), triton.Config({"B": 8})], key=["n"], reset_to_zero=["total"])
@@ -653,9 +693,12 @@ def _untiles(ctx, g):
 
 
 tiles = pair(
-    "tiles", function(_matmul, _untiles), torch.matmul, {"a": normal("M K"), "b": normal("K N")},
+    "tiles",
+    function(_matmul, _untiles),
+    torch.matmul,
+    {"a": normal("M K"), "b": normal("K N")},
     {"M": (4, 8), "K": (4, 12), "N": (4,)},
-)  # fmt: skip
+)
 
 
 @triton.jit

@@ -372,9 +372,14 @@ def plain_locked(x, lock):
 
 
 locked = operation(
-    "locked", _locked, plain_locked, {"x": normal("T"), "lock": integers("1", below="1")},
-    shape=lambda x, lock: (1,), grid=(7,), before=torch.zeros,
-)  # fmt: skip
+    "locked",
+    _locked,
+    plain_locked,
+    {"x": normal("T"), "lock": integers("1", below="1")},
+    shape=lambda x, lock: (1,),
+    grid=(7,),
+    before=torch.zeros,
+)
 
 # random numbers, assertions, and what a kernel does besides
 

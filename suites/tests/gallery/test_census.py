@@ -36,16 +36,31 @@ four = jax.custom_vjp(five)
 
 def rule(**different: Any) -> dict[str, Any]:
     return {
-        "name": "thing.ops:Rule", "kind": "autograd.Function", "line": 3, "state": "upheld", "reason": "",
-        "exact": True, "pattern": "", "likeness": "",
-    } | different  # fmt: skip
+        "name": "thing.ops:Rule",
+        "kind": "autograd.Function",
+        "line": 3,
+        "state": "upheld",
+        "reason": "",
+        "exact": True,
+        "pattern": "",
+        "likeness": "",
+    } | different
 
 
 def row(*rules: dict[str, Any], **different: Any) -> dict[str, Any]:
     return {
-        "name": "thing", "library": "thing", "home": "https://example.org", "version": "1.0", "framework": "torch",
-        "date": "2026-11-26", "reason": "", "seconds": 1.0, "declared": 4, "rules": list(rules), "findings": [],
-    } | different  # fmt: skip
+        "name": "thing",
+        "library": "thing",
+        "home": "https://example.org",
+        "version": "1.0",
+        "framework": "torch",
+        "date": "2026-11-26",
+        "reason": "",
+        "seconds": 1.0,
+        "declared": 4,
+        "rules": list(rules),
+        "findings": [],
+    } | different
 
 
 def library(**different: Any) -> Library:

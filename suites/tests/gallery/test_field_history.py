@@ -239,6 +239,15 @@ def test_declarations_of_every_repository_are_short_and_right() -> None:
         assert commits.lines(repository.library.path) <= commits.MOST_LINES, name
 
 
+def test_a_commit_that_was_declared_otherwise_until_the_gate_spoke_has_a_star() -> None:
+    row = page.stored_rows()[0] | {"because": "", "revised": ""}
+    assert "star" not in page.text([row])
+    shown = page.text([row, row | {"revised": "neutral"}])
+    assert "Commits with a star (1)" in shown
+    assert shown.count(f"{row['gives']} \\* |") == 1
+    assert "`: declared until the gate spoke: neutral" in shown
+
+
 def test_kept_rows_are_those_of_declared_commits_and_the_page_shows_them() -> None:
     rows = page.stored_rows()
     assert rows

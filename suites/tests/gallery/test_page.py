@@ -193,8 +193,12 @@ def test_libraries_are_listed_by_what_was_found_and_findings_are_in_words(tmp_pa
         library("two", grave, grave, slow, slow),
     ]
     assert [one["name"] for one in sorted([*rows, library("one", grave)], key=page.gravity)] == [
-        "two", "one", "digits", "clean", "broken",
-    ]  # fmt: skip
+        "two",
+        "one",
+        "digits",
+        "clean",
+        "broken",
+    ]
     shown = page.overview(rows)
     order = [shown.index(f"libraries/{name}.html") for name in ("two", "digits", "clean", "broken")]
     assert order == sorted(order)

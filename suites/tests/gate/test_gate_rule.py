@@ -272,9 +272,14 @@ def test_a_narrower_declaration_fails_and_another_change_of_it_is_shown(
 
 
 WHOLE: dict[str, Any] = {
-    "reference": "plain:square", "inputs": {"x": normal("T")}, "dims": {"T": (1, 3)}, "dtypes": ("float32", "bfloat16"),
-    "options": {"h": (0.4, 0.2, 0.1)}, "accumulates": "float32", "framework": "torch",
-}  # fmt: skip
+    "reference": "plain:square",
+    "inputs": {"x": normal("T")},
+    "dims": {"T": (1, 3)},
+    "dtypes": ("float32", "bfloat16"),
+    "options": {"h": (0.4, 0.2, 0.1)},
+    "accumulates": "float32",
+    "framework": "torch",
+}
 
 
 @pytest.mark.parametrize(

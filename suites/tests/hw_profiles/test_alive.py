@@ -37,10 +37,14 @@ def test_the_largest_tensors_of_the_peak_are_named_with_their_operations(torch: 
         return small.double() + 1
 
     found = peak(program, (torch.zeros(64),))
-    assert found.alive == (
-        "float32[64,32] 8,192 bytes (aten::mul)", "float32[64] 256 bytes (aten::sum)",
-        "float32[32] 128 bytes (aten::ones)",
-    )[: len(found.alive)]  # fmt: skip
+    assert (
+        found.alive
+        == (
+            "float32[64,32] 8,192 bytes (aten::mul)",
+            "float32[64] 256 bytes (aten::sum)",
+            "float32[32] 128 bytes (aten::ones)",
+        )[: len(found.alive)]
+    )
     assert found.held_bytes == 256
     assert not any("given" in one for one in found.alive), "what is passed in is not the program's"
 

@@ -110,6 +110,25 @@ def test_a_missing_compiler_names_the_extra_that_installs_it(monkeypatch):
     assert availability(load("nvidia-k80")).extra is None
 
 
+@pytest.mark.parametrize(
+    ("plugins", "extra", "module"),
+    [
+        ((), "gradgate[cuda]", "jax_plugins.xla_cuda12"),
+        (("jax-cuda12-plugin",), "gradgate[cuda]", "jax_plugins.xla_cuda12"),
+        (("jax-cuda13-plugin",), "gradgate[cuda13]", "jax_plugins.xla_cuda13"),
+        (("jax-cuda12-plugin", "jax-cuda13-plugin"), "gradgate[cuda]", "jax_plugins.xla_cuda12"),
+    ],
+)
+def test_the_generation_of_cuda_is_that_of_the_plugin(monkeypatch, plugins, extra, module):
+    there = {"jax", "jaxlib", *plugins}
+    monkeypatch.setattr(profiles, "installed", lambda packages: {p: "0.11.2" for p in packages if p in there})
+    assert profiles.cuda().module == module
+    assert availability(load("nvidia-h100")).extra == extra
+    there |= set(profiles.cuda().packages)
+    assert availability(load("nvidia-h100")).available
+    assert not {"nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"} <= set(profiles.toolchain("cuda"))
+
+
 def test_a_cuda_plugin_of_another_version_than_jaxlib_is_not_available(monkeypatch):
     monkeypatch.setattr(profiles, "installed", lambda packages: {p: p[-1] for p in packages})
     found = availability(load("nvidia-h100"))

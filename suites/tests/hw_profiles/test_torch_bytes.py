@@ -1,8 +1,12 @@
+import gc
 import itertools
 
 import pytest
 
 from gradgate.hw_profiles import torch_memory
+from gradgate.references import registry
+from gradgate.suites.gate import manifest
+from gradgate.suites.measuring import cells
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 from torch.utils.checkpoint import checkpoint_sequential  # noqa: E402
@@ -109,22 +113,41 @@ def test_a_program_that_raises_or_leaves_is_a_failed_measurement():
     assert "RuntimeError" in failed.reason
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # from PyTorch's first jvp
-def test_bytes_in_forward_mode_are_those_of_the_allocator():
-    """A zero tangent has a size and no memory. PyTorch's profiler, which reads the allocator, is the judge."""
+def allocated(program, arguments):
+    """The peak of what PyTorch's allocator gives a program beyond what was there, as its profiler saw it."""
     from torch.profiler import ProfilerActivity, profile
 
-    def cross_entropy(w, x, hot):
-        out = x @ w
-        return ((out - out.max(-1, keepdim=True).values).exp().sum(-1).log() - (out * hot).sum(-1)).sum()
+    gc.collect()
+    gc.disable()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        program(*arguments)
+    gc.enable()
+    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
+    return max(itertools.accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns())))
+
+
+def cross_entropy(w, x, hot):
+    out = x @ w
+    return ((out - out.max(-1, keepdim=True).values).exp().sum(-1).log() - (out * hot).sum(-1)).sum()
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # from PyTorch's first jvp
+def test_bytes_in_forward_mode_are_those_of_the_allocator():
+    """A zero tangent has a size and no memory."""
 
     def program(w, x, hot):
         return torch.func.jvp(lambda w: cross_entropy(w, x, hot), (w,), (torch.ones_like(w),))
 
     arguments = torch.ones(16, 10), torch.ones(BATCH, 16), torch.eye(10)[torch.arange(BATCH) % 10]
     tracked = torch_memory.peak(program, arguments)
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
-        program(*arguments)
-    events = [event for event in profiled.profiler.kineto_results.events() if event.name() == "[memory]"]
-    alive = itertools.accumulate(event.nbytes() for event in sorted(events, key=lambda event: event.start_ns()))
-    assert tracked.total_bytes - tracked.held_bytes == max(alive)
+    assert tracked.total_bytes - tracked.held_bytes == allocated(program, arguments)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("method", registry.methods("invertible", framework="torch"), ids=lambda method: method.key)
+def test_bytes_of_a_method_are_those_of_the_allocator(method):
+    [cell] = manifest.Gated(method).cells(("cpu",))
+    run, (problem,), further = cells.program(**cell.to_cell().static)
+    with further["around"]:
+        tracked = torch_memory.peak(run, (problem,), further["track"])
+        assert tracked.total_bytes - tracked.held_bytes == allocated(run, (problem,))

@@ -141,8 +141,9 @@ def test_an_error_says_where_in_the_authors_file_and_nowhere_else(judged: Judged
     first, *frames = found.reason.split(" · ")
     assert first.startswith("the method raised ")
     assert [frame.partition(":")[2].partition(" ")[2] for frame in frames] == [
-        'in mine: return loss, {**grads, "head": step(grads["head"])}', "in step: return x[:, 10**6] + missing_name",
-    ]  # fmt: skip
+        'in mine: return loss, {**grads, "head": step(grads["head"])}',
+        "in step: return x[:, 10**6] + missing_name",
+    ]
     assert all(frame.startswith("mine") and ".py:" in frame for frame in frames)
     assert "\n" not in found.reason
 
@@ -150,8 +151,10 @@ def test_an_error_says_where_in_the_authors_file_and_nowhere_else(judged: Judged
 def test_an_error_shows_the_last_three_frames_and_one_that_calls_itself_once(judged: Judged) -> None:
     frames = judged(DEEP, "tree").reason.split(" · ")[1:]
     assert [frame.partition(" in ")[2] for frame in frames] == [
-        "a: return a(n - 1) if n else b()", "b: return c()", 'c: raise RuntimeError("deep down")'
-    ]  # fmt: skip
+        "a: return a(n - 1) if n else b()",
+        "b: return c()",
+        'c: raise RuntimeError("deep down")',
+    ]
 
 
 def test_an_error_inside_gradgate_or_a_framework_shows_the_authors_line(judged: Judged) -> None:

@@ -165,8 +165,12 @@ def test_an_upstream_factor_scales_the_oracle_and_its_noise(factor: float, dtype
 
 @settings(derandomize=True, database=None, deadline=None, max_examples=200)
 @given(
-    st.floats(1e-20, 1e3), st.floats(0, 1e6), st.sampled_from(DTYPES), st.floats(1, 1e4), st.floats(1, 100),
-)  # fmt: skip
+    st.floats(1e-20, 1e3),
+    st.floats(0, 1e6),
+    st.sampled_from(DTYPES),
+    st.floats(1, 1e4),
+    st.floats(1, 100),
+)
 def test_a_larger_kappa_never_refutes_what_a_smaller_accepts(
     error: float, noise: float, dtype: str, kappa: float, more: float
 ) -> None:

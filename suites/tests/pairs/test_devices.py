@@ -230,10 +230,18 @@ def in_place(x: Any, factor: float) -> Any:
     return x.clone()
 
 
+def in_memory_order(x: Any, factor: float) -> Any:
+    """Like a kernel that takes what it reads for contiguous."""
+    import torch
+
+    return torch.as_strided(x, x.shape, torch.empty(x.shape).stride()) * factor
+
+
 @pytest.mark.parametrize(
     ("output", "cotangent", "refuted", "reason"),
     [
         (right, right, set(), ""),
+        (right, in_memory_order, {"layouts"}, ""),
         (right, in_place, {"pure", "deterministic"}, "the call changed its upstream gradient"),
         (in_place, right, {"pure", "deterministic"}, "the call changed its input x"),
     ],

@@ -11,7 +11,7 @@ import pytest
 import gradgate
 from gradgate import normal
 from gradgate.suites.engine import search
-from gradgate.suites.judging.explain import explain
+from gradgate.suites.judging.explain import UNSCALED, explain
 from gradgate.suites.judging.run import Run
 from gradgate.suites.tests.pairs.verdicts import judged, refuted, upheld
 
@@ -107,6 +107,24 @@ def plain(framework: str) -> Callable[..., Any]:
         return lambda x: torch.nn.functional.gelu(x, approximate="tanh")
     xp = numbers(framework)
     return lambda x: 0.5 * x * (1 + xp.tanh((2 / xp.pi) ** 0.5 * (x + CUBIC * x**3)))
+
+
+@pytest.mark.parametrize("finite", [True, False])
+def test_a_gradient_that_is_not_finite_is_not_said_to_ignore_the_upstream_gradient(
+    framework: str, finite: bool
+) -> None:
+    xp = numbers(framework)
+
+    def plain(x: Any) -> Any:
+        return xp.sqrt(xp.where(x > 0, x, -x))
+
+    def not_finite(x: Any) -> Any:
+        return xp.where(x > 0, xp.sqrt(x), xp.sqrt(-x))
+
+    ignoring = by_hand(framework, plain, lambda kept, upstream: (xp.sign(kept[0]) * 0.5 / plain(kept[0]),))
+    said = refuted(of(framework, ignoring if finite else not_finite, plain, "x"), "gradient_exact")
+    assert (UNSCALED in said) is finite
+    assert ("not finite" in said) is not finite
 
 
 def test_a_rounded_constant_of_the_function_does_not_hide_its_wrong_gradient(framework: str) -> None:

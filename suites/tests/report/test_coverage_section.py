@@ -30,9 +30,12 @@ def shown(folder: Path, never: bool, changed: bool = False) -> str:
     lines = Lines(str(file), digest, ((1, 3),) if never else ((1, 4),), ((4, 4),) if never else ())
     both = 0 if never else 1
     decisions: dict[str, Any] = {
-        "both": both, "decisions": 1, "never": ["if at mine.py:2 (x > 0): false"] if never else [],
-        "lines": {"mine.py:2": [both, 1]}, "apart": [],
-    }  # fmt: skip
+        "both": both,
+        "decisions": 1,
+        "never": ["if at mine.py:2 (x > 0): false"] if never else [],
+        "lines": {"mine.py:2": [both, 1]},
+        "apart": [],
+    }
     if changed:
         file.write_text(f"{SOURCE}# later\n")
     return page(folder / "report", verdict("gradient_exact", digits=50, lines=(lines,), decisions=decisions))

@@ -44,9 +44,16 @@ def document(*owners: tuple[str, str], temp: int = 928) -> dict[str, Any]:
 
 def choice() -> dict[str, Any]:
     row = {
-        "profile": "cpu", "verdict": "right", "reason": "", "note": "", "size": 512, "temp_bytes": 0, "flops": 1,
-        "fits": True, "roofline_seconds": 1e-3,
-    }  # fmt: skip
+        "profile": "cpu",
+        "verdict": "right",
+        "reason": "",
+        "note": "",
+        "size": 512,
+        "temp_bytes": 0,
+        "flops": 1,
+        "fits": True,
+        "roofline_seconds": 1e-3,
+    }
     rows = [
         row | {"method": "good", "right": True, "required_bytes": 0},
         row | {"method": "bad", "right": False, "required_bytes": 5, "reason": "value: wrong"},

@@ -26,7 +26,7 @@ from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.keeping.keys import Keys
 from gradgate.suites.selftest import judging, summary, table
-from gradgate.suites.selftest.outcomes import Outcomes
+from gradgate.suites.selftest.outcomes import Outcomes, _described
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 PUBLISHED = (
@@ -460,3 +460,22 @@ def test_a_bug_is_built_only_when_it_is_judged() -> None:
     assert isinstance(made.declared, Method)
     assert re.fullmatch(r"gradgate\.suites\.bugs\.corpus:chain\.torch\.x", made.target)
     assert all(isinstance(claim, Claim) for claim in rivals.CLAIMS)
+
+
+def test_every_bug_is_described_and_no_two_alike() -> None:
+    """By its description an outcome is reused. One that calls itself is among what it captured."""
+    found: dict[str, list[str]] = {}
+    for name, mutant in judging.everything().items():
+        found.setdefault(repr(_described(mutant, set())), []).append(name)
+    assert not [names for names in found.values() if len(names) > 1]
+
+
+def test_a_function_that_calls_itself_is_described_by_what_it_captured() -> None:
+    def countdown(factor: int) -> Any:
+        def run(left: int) -> int:
+            return factor * run(left - 1) if left else 1
+
+        return run
+
+    assert _described(countdown(2), set()) != _described(countdown(3), set())
+    assert _described(countdown(2), set()) == _described(countdown(2), set())

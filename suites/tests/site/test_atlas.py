@@ -118,9 +118,15 @@ def test_a_page_begins_with_what_the_abstract_promises_and_what_judges_it(family
 
 def test_a_headline_says_printed_and_measured_and_what_does_not_agree() -> None:
     row: dict[str, Any] = {
-        "place": "Abstract", "series": "GPU", "x": "", "unit": "times", "printed": 10.0, "ours": 7.5,
-        "agreement": "at least, within 1%", "outcome": "unexplained",
-    }  # fmt: skip
+        "place": "Abstract",
+        "series": "GPU",
+        "x": "",
+        "unit": "times",
+        "printed": 10.0,
+        "ours": 7.5,
+        "agreement": "at least, within 1%",
+        "outcome": "unexplained",
+    }
     assert atlas._in_words(row) == "Abstract, GPU: printed at least 10, here 7.5 times (unexplained)"
     alike = row | {"agreement": "equal within 5%", "outcome": "upheld", "x": 8}
     assert atlas._in_words(alike) == "Abstract, GPU, 8: printed 10, here 7.5 times"
@@ -152,8 +158,14 @@ def test_what_looks_like_markdown_is_text() -> None:
 
 def test_a_table_has_a_line_for_each_figure() -> None:
     known: dict[str, Any] = {
-        "series": "s", "x": 2, "unit": "B", "printed": 2.0, "ours": 3.0, "ratio": 1.5, "outcome": "unexplained",
-    }  # fmt: skip
+        "series": "s",
+        "x": 2,
+        "unit": "B",
+        "printed": 2.0,
+        "ours": 3.0,
+        "ratio": 1.5,
+        "outcome": "unexplained",
+    }
     told = atlas.table([known])
     assert "| s, 2 | 2 B | 3 B | 1.5 |" in told
     assert 'class="badge inapplicable"' in told

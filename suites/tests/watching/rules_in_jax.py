@@ -338,10 +338,26 @@ def call_logistic() -> None:
 
 
 CALLERS = (
-    call_product, call_softplus, call_power, call_layer_norm, call_cross_entropy, call_sine, call_distance, call_cell,
-    call_affine, call_scale, call_doubled, call_wave, call_gate, call_solved, call_rooted, call_direction, call_cubed,
-    call_gaussian, call_logistic,
-)  # fmt: skip
+    call_product,
+    call_softplus,
+    call_power,
+    call_layer_norm,
+    call_cross_entropy,
+    call_sine,
+    call_distance,
+    call_cell,
+    call_affine,
+    call_scale,
+    call_doubled,
+    call_wave,
+    call_gate,
+    call_solved,
+    call_rooted,
+    call_direction,
+    call_cubed,
+    call_gaussian,
+    call_logistic,
+)
 MUTANTS = (
     (call_product, "(g * kept[1], g * kept[0])", "(g * kept[1], g * kept[1])"),
     (call_product, "(x * y, (x, y))", "(1.5 * x * y, (x, y))"),

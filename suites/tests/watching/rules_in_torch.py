@@ -394,10 +394,28 @@ def operator() -> None:
 
 
 CALLERS = (
-    product, swish, rms_norm, cross_entropy, linear, exponential, log_sum_exp, leaky_relu, direction, sin_cos,
-    clamp_in_place, scaled, prefix_sum, power, recomputed, gated, reentrant, hooked, hooked_module,
-    hooked_module_before, operator,
-)  # fmt: skip
+    product,
+    swish,
+    rms_norm,
+    cross_entropy,
+    linear,
+    exponential,
+    log_sum_exp,
+    leaky_relu,
+    direction,
+    sin_cos,
+    clamp_in_place,
+    scaled,
+    prefix_sum,
+    power,
+    recomputed,
+    gated,
+    reentrant,
+    hooked,
+    hooked_module,
+    hooked_module_before,
+    operator,
+)
 MUTANTS = (
     (product, "return dy * y, dy * x", "return dy * y, dy * y"),
     (product, "return dy * y, dy * x", "return dy.sum() * y, dy * x"),

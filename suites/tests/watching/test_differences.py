@@ -96,8 +96,12 @@ def test_rules_of_numpy_are_judged_by_differences(
     ran = gradgate("watch", "--jobs", 1, "--json", "rules.json", "rules.py")
     rules = {one["name"].partition(":")[2]: one for one in json.loads((tmp_path / "rules.json").read_text())["rules"]}
     assert {name: one["state"] for name, one in rules.items()} == {
-        "Sine": "by differences", "Wrong": "refuted", "Step": "refuted", "Late": "refuted", "Relu": "not judged",
-    }, ran.out  # fmt: skip
+        "Sine": "by differences",
+        "Wrong": "refuted",
+        "Step": "refuted",
+        "Late": "refuted",
+        "Relu": "not judged",
+    }, ran.out
     assert "sharp to" in rules["Sine"]["reason"]
     assert "its forward pass is flat" in rules["Step"]["likeness"]
     assert "called with (float32[2,3])" in ran.out

@@ -135,8 +135,11 @@ def test_the_bug_of_the_readme_is_found_in_a_package_whose_tests_pass(
     fits("watch", document)
     rules = {rule["name"].partition(":")[2]: rule for rule in document["rules"]}
     assert {name: rule["state"] for name, rule in rules.items()} == {
-        "Square": "refuted", "Cube": "upheld", "Reverse": "acknowledged", "Round": "refuted",
-    }  # fmt: skip
+        "Square": "refuted",
+        "Cube": "upheld",
+        "Reverse": "acknowledged",
+        "Round": "refuted",
+    }
     line = 1 + PACKAGE["mylib.py"].splitlines().index("        return 2 * ctx.saved_tensors[0] * upstream[0]")
     assert (rules["Square"]["file"], rules["Square"]["line"]) == ("mylib.py", line - 2)
     assert rules["Square"]["seen"][0]["test"] == "test_mylib.py::test_square"
@@ -148,8 +151,11 @@ def test_the_bug_of_the_readme_is_found_in_a_package_whose_tests_pass(
     assert any("mylib:Forgotten" in note for note in document["notes"])
     cases = ElementTree.fromstring((package / "rules.xml").read_text()).findall(".//testcase")
     assert {case.get("classname"): [child.tag for child in case] for case in cases} == {
-        "mylib.Square": ["failure"], "mylib.Cube": [], "mylib.Reverse": ["system-out"], "mylib.Round": ["failure"],
-    }  # fmt: skip
+        "mylib.Square": ["failure"],
+        "mylib.Cube": [],
+        "mylib.Reverse": ["system-out"],
+        "mylib.Round": ["failure"],
+    }
     for name, same in (("rules.json", "rules.json"), ("junit.xml", "rules.xml")):
         assert (package / "report" / name).read_text() == (package / same).read_text()
     [log] = json.loads((package / "report" / "failures.sarif").read_text())["runs"]

@@ -16,16 +16,15 @@ import gradgate
 from gradgate import normal, uniform
 
 
-def points(x):
-    """Points in homogeneous coordinates, as they are in space; those at infinity stay as they are."""
-    return kornia.geometry.conversions.convert_points_from_homogeneous(x)
+def pixels(points, camera):
+    """Points of the image plane as pixels of a camera."""
+    return kornia.geometry.conversions.denormalize_points_with_intrinsics(points, camera)
 
 
-def plain_points(x):
-    """The reference for `points`."""
-    last = x[..., -1:]
-    far = last == 0
-    return torch.where(far, x[..., :-1], x[..., :-1] / torch.where(far, 1, last))
+def plain_pixels(points, camera):
+    """The reference for `pixels`."""
+    scale = torch.stack([camera[:, 0, 0], camera[:, 1, 1]], -1)
+    return points * scale[:, None] + camera[:, None, :2, 2]
 
 
 def lab(image):
@@ -84,16 +83,31 @@ def rotation(v):
     return kornia.geometry.conversions.axis_angle_to_rotation_matrix(v)
 
 
-def plain_rotation(v):
-    """The reference for `rotation`."""
+def crossed(v):
+    """The matrices of the cross product with vectors."""
     x, y, z = v.unbind(-1)
     rows = [torch.zeros_like(x), -z, y, z, torch.zeros_like(x), -x, -y, x, torch.zeros_like(x)]
-    return torch.linalg.matrix_exp(torch.stack(rows, -1).unflatten(-1, (3, 3)))
+    return torch.stack(rows, -1).unflatten(-1, (3, 3))
+
+
+def plain_rotation(v):
+    """The reference for `rotation`, which adds 1e-6 to the length of an axis, and is linear up to a length of 0.001."""
+    square, one = v.square().sum(-1, keepdim=True), torch.eye(3, dtype=v.dtype)
+    near = square <= 1e-6
+    angle = torch.where(near, 1, square).sqrt()
+    axis, angle = v / (angle + 1e-6), angle[..., None]
+    turned = angle.cos() * one + angle.sin() * crossed(axis) + (1 - angle.cos()) * axis[..., None] * axis[..., None, :]
+    return torch.where(near[..., None], one + crossed(v), turned)
 
 
 IMAGE = {"image": uniform("B 3 H H", 0.1, 1.0)}
 SIZES = {"B": (1, 2), "H": (2, 1, 8)}
-homogeneous = gradgate.Pair(points, reference=plain_points, inputs={"x": normal("B 4")}, dims={"B": (3, 1, 64)})
+projected = gradgate.Pair(
+    pixels,
+    reference=plain_pixels,
+    inputs={"points": normal("B P 2"), "camera": normal("B 3 3")},
+    dims={"B": (3, 1), "P": (4, 1, 64)},
+)
 colours = gradgate.Pair(
     lab, reference=plain_lab, inputs=IMAGE, dims=SIZES, regimes={"black": lambda given: {"image": 0 * given["image"]}}
 )
@@ -107,4 +121,11 @@ binary = gradgate.Pair(
 transform = gradgate.Pair(
     distance, reference=plain_distance, inputs={"image": uniform("B 1 H H", 0.1, 1.0)}, dims={"B": (1, 2), "H": (3, 8)}
 )
-turns = gradgate.Pair(rotation, reference=plain_rotation, inputs={"v": normal("B 3")}, dims={"B": (3, 1, 64)})
+turns = gradgate.Pair(
+    rotation,
+    reference=plain_rotation,
+    inputs={"v": normal("B 3")},
+    dims={"B": (3, 1, 64)},
+    regimes={"still": lambda given: {"v": 0 * given["v"]}},
+    expected={"not_finite": "an axis with NaN gets the matrix that is linear, which has ones"},
+)

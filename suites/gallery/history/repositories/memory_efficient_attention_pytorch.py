@@ -12,6 +12,7 @@
 
 import inspect
 import warnings
+from typing import Any
 
 import torch
 from memory_efficient_attention_pytorch import memory_efficient_attention as library
@@ -20,13 +21,18 @@ import gradgate
 from gradgate import mask, normal
 
 
-def chunked(q, k, v, causal=False, seen=None):
-    """Attention in chunks of 2 queries and 3 keys; without the eps that some versions add to the sum of the weights."""
+def chunked(q, k, v, causal=False, seen=None, rows=2, columns=3):
+    """Attention in chunks of queries and keys; without the eps that some versions add to the sum of the weights."""
     run = library.memory_efficient_attention if inspect.ismodule(library) else library
     eps = {"eps": 0.0} if "eps" in inspect.signature(run).parameters else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library does not say how it checkpoints
-        return run(q, k, v, mask=seen, causal=causal, q_bucket_size=2, k_bucket_size=3, **eps)
+        return run(q, k, v, mask=seen, causal=causal, q_bucket_size=rows, k_bucket_size=columns, **eps)
+
+
+def in_large_chunks(q, k, v, causal=False):
+    """As `chunked`, in chunks of 32 queries and keys."""
+    return chunked(q, k, v, causal, rows=32, columns=32)
 
 
 def hidden_keys(q, k, v, hidden):
@@ -77,17 +83,26 @@ def but_the_first(hidden):
 
 QKV = {name: normal("B 2 T D") for name in "qkv"}
 SIZES = {"B": (1, 2), "T": (5, 1, 3, 16), "D": (4, 1)}
-BOTH = {"causal": (False, True)}
+BOTH, CAUSAL = {"causal": (False, True)}, {"causal": (True,)}
 PEAKED = {"peaked": lambda given: given | {"q": 30 * given["q"], "k": 30 * given["k"]}}
-full = gradgate.Pair(chunked, reference=plain, inputs=QKV, dims=SIZES, by_backward=True, name="full")
-causal = gradgate.Pair(
-    chunked, reference=plain, inputs=QKV, dims=SIZES, options={"causal": (True,)}, by_backward=True, name="causal"
-)
-peaked = gradgate.Pair(
-    chunked, reference=plain, inputs=QKV, dims=SIZES, options=BOTH, regimes=PEAKED, by_backward=True, name="peaked"
-)
+CHUNKED: dict[str, Any] = {"reference": plain, "inputs": QKV, "dims": SIZES, "by_backward": True}
+LONG = [{"B": 1, "T": 128, "D": 1}]
+full = gradgate.Pair(chunked, name="full", **CHUNKED)
+causal = gradgate.Pair(chunked, options=CAUSAL, name="causal", **CHUNKED)
+large = gradgate.Pair(in_large_chunks, options=CAUSAL, measured=LONG, name="large", **CHUNKED)
+peaked = gradgate.Pair(chunked, options=BOTH, regimes=PEAKED, name="peaked", **CHUNKED)
 hidden = gradgate.Pair(
     hidden_keys, reference=plain_hidden, inputs={**QKV, "hidden": mask("B T")}, dims=SIZES, by_backward=True
 )
-tiled = gradgate.Pair(flash, reference=plain, inputs=QKV, dims=SIZES, options=BOTH, dtypes=("float32",), name="flash")
-cosine = gradgate.Pair(cosine_flash, reference=plain_cosine, inputs=QKV, dims=SIZES, name="cosine")
+FLASH: dict[str, Any] = {"reference": plain, "inputs": QKV, "dims": SIZES, "options": BOTH, "dtypes": ("float32",)}
+tiled = gradgate.Pair(flash, name="flash", **FLASH)
+softened = gradgate.Pair(flash, name="softened", approximates=gradgate.within(1e-8), **FLASH)
+cosine = gradgate.Pair(
+    cosine_flash,
+    reference=plain_cosine,
+    inputs=QKV,
+    dims=SIZES,
+    dtypes=("float32",),
+    expected={"autograd": "it makes no graph of its gradient, and the normalisation of queries and keys makes one"},
+    name="cosine",
+)
