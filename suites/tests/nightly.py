@@ -27,7 +27,7 @@ import pytest
 from gradgate.suites.console.files import write_atomically
 
 TABLE = Path(__file__).with_name("nightly.toml")
-SHARE = 2.5
+SHARE = 3.0
 """Processor seconds that a push spends on one test function of the table."""
 EVERY_TIME = (
     "test_documents.py::test_the_first_example_of_the_readme_prints_what_it_shows",
