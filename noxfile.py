@@ -66,7 +66,14 @@ def verify(session: nox.Session) -> None:
 BESIDE = ("-n", "2", "--dist", "loadgroup", "--durations", "40", "--durations-min", "5")
 """Two tests at once, those that share programs on one of two processes."""
 METHODS = "reverse_recurrence or slim: or moonwalk: or mixflow: or precise_dp"
-"""One method of each class, whose claims are judged through the pytest plugin, as a part of the tests."""
+"""One method of each class, whose claims are judged through the pytest plugin, as a part of the nightly tests."""
+AT_A_PUSH = "reverse_recurrence:torch or slim:jax or moonwalk:torch or mixflow:torch or precise_dp:jax"
+"""Of these methods, what a push judges: each in one framework."""
+
+
+def first_part(words: list[str]) -> bool:
+    """Whether a session runs its tests whole, or the first of its parts, which does what is not divided."""
+    return "--part" not in words or words[words.index("--part") + 1].startswith("1/")
 
 
 @nox.session(venv_backend="none")
@@ -74,13 +81,14 @@ def tests(session: nox.Session) -> None:
     """What a push has to pass: the project's own tests, and every claim of one method of each class on few problems.
 
     Left out are expensive tests (suites/tests/nightly.toml), which ``nox -s nightly`` runs, and the claims of all other
-    methods, which ``nox -s verify`` judges.
+    methods, which ``nox -s verify`` judges. ``-- --part I/N`` runs one of N parts; other words are pytest's own.
     """
-    if session.posargs:
+    if session.posargs and session.posargs[0] != "--part":
         run(session, "pytest", *BESIDE, *session.posargs)
         return
-    run(session, "pytest", *BESIDE, "-m", "not nightly", "suites/tests")
-    run(session, "pytest", "-q", *BESIDE, "suites/test_methods.py", "--examples", "12", "-k", METHODS)
+    run(session, "pytest", *BESIDE, "-m", "not nightly", *session.posargs, "suites/tests")
+    if first_part(session.posargs):
+        run(session, "pytest", "-q", *BESIDE, "suites/test_methods.py", "--examples", "12", "-k", AT_A_PUSH)
 
 
 @nox.session(venv_backend="none")
@@ -89,9 +97,12 @@ def nightly(session: nox.Session) -> None:
 
     ``-- --since REV`` runs what a push leaves out in the folders that have changed; there may be nothing.
     """
-    nothing = [5] if "--since" in session.posargs else []
+    since = "--since" in session.posargs
     report = ("--junitxml", "report/nightly.xml")
+    nothing = [5] if since else []
     run(session, "pytest", *BESIDE, *report, *session.posargs, "suites/tests", success_codes=[0, *nothing])
+    if not since and first_part(session.posargs):
+        run(session, "pytest", "-q", *BESIDE, "suites/test_methods.py", "--examples", "12", "-k", METHODS)
 
 
 @nox.session(venv_backend="none")

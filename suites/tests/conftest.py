@@ -67,21 +67,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--since", metavar="REV", help=words)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Make one ``--dist loadgroup`` group of a file's tests, which share programs and fixtures; a test's mark wins.
 
-    What is too expensive for every push is marked. What was not asked for is left out.
+    What is too expensive for every push is marked. What was not asked for is left out, by ``-m`` and ``-k`` first: the
+    parts share what these leave.
     """
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
             item.add_marker(pytest.mark.xdist_group(item.location[0]))
     nightly.mark(items)
+    yield
     seconds, since = nightly.read(), config.getoption("--since")
     here = config.getoption("--part").part(
         nightly.touched(items, since) if since else items,
         lambda item: item.location[0],
-        lambda item: seconds.get(nightly.function_of(item.nodeid), 0.2),
+        lambda item: seconds.get(nightly.function_of(item.nodeid), nightly.CHEAP),
     )
     chosen = set(here)
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])

@@ -2,8 +2,9 @@
 
 ``nightly.toml`` names the expensive test functions and the processor seconds of one of their tests. Of each of them, a
 push runs as many tests as fit into `SHARE`, the same ones every time; all others are marked `nightly`. So every kind of
-test runs for a push unless one alone takes longer than the share, and ``nox -s nightly`` runs all of them. For a pull
-request, ``nox -s nightly -- --since REV`` runs those that were left out in folders that the change touches.
+test runs for a push unless one alone takes longer than the share, and ``nox -s nightly`` runs all of them. The table
+also names expensive fixtures that tests share: a push runs no test that needs one. For a pull request, ``nox -s nightly
+-- --since REV`` runs what was left out in folders that the change touches.
 
 ``python -m gradgate.suites.tests.nightly report/*.xml`` writes the file again, from the JUnit reports of all shares of
 a nightly run.
@@ -26,14 +27,22 @@ import pytest
 from gradgate.suites.console.files import write_atomically
 
 TABLE = Path(__file__).with_name("nightly.toml")
-SHARE = 4.0
+SHARE = 3.0
 """Processor seconds that a push spends on one test function of the table."""
-EVERY_TIME = ("readme", "test_layouts.py", "test_ways.py")
-"""Parts of names of test functions that a push runs whatever they cost: most tests of the last two skip themselves."""
+EVERY_TIME = (
+    "test_documents.py::test_the_first_example_of_the_readme_prints_what_it_shows",
+    "test_workflows.py::test_the_workflow_of_the_readme_gates_a_repository",
+    "watching/test_watch_command.py::test_the_bug_of_the_readme_is_found_in_a_package_whose_tests_pass",
+)
+"""Test functions that a push runs whatever they cost: what the README says, from end to end."""
+READ_BY = {"guide/": "site/"}
+"""Folder of sources -> the tests that read it, beside those of its name: the site is built from the guide."""
+CHEAP = 0.1
+"""Processor seconds of a test that the table does not name, as the parts of a run are divided."""
 
 
 def read(path: Path = TABLE) -> dict[str, float]:
-    """Test function, as ``gate/test_gate.py::test_name`` -> seconds of one of its tests."""
+    """Test function, as ``gate/test_gate.py::test_name`` -> seconds of one of its tests; fixture -> its seconds."""
     return {str(name): float(seconds) for name, seconds in tomllib.loads(path.read_text()).items()}
 
 
@@ -64,11 +73,18 @@ def left_to_the_night(items: Sequence[str], seconds: Mapping[str, float], share:
     return left
 
 
+def needs(item: str, fixtures: Iterable[str], seconds: Mapping[str, float]) -> bool:
+    """Whether a test needs an expensive fixture of its file."""
+    file = function_of(item).partition("::")[0]
+    return any(f"{file}::{name}" in seconds for name in fixtures)
+
+
 def mark(items: Sequence[pytest.Item]) -> None:
     """Mark what a push leaves out as `nightly`."""
-    left = left_to_the_night([item.nodeid for item in items], read())
+    seconds = read()
+    left = left_to_the_night([item.nodeid for item in items], seconds)
     for item in items:
-        if item.nodeid in left:
+        if item.nodeid in left or needs(item.nodeid, getattr(item, "fixturenames", ()), seconds):
             item.add_marker(pytest.mark.nightly)
 
 
@@ -89,7 +105,7 @@ def folders_of(changed: Iterable[str]) -> set[str]:
             if len(parts) >= depth and TABLE.parent.joinpath(*parts[:depth]).is_dir():
                 found.add("/".join(parts[:depth]) + "/")
                 break
-    return found
+    return found | {READ_BY[folder] for folder in found & set(READ_BY)}
 
 
 def touched(items: Sequence[pytest.Item], since: str) -> list[pytest.Item]:
@@ -110,15 +126,16 @@ def measured(reports: Iterable[Path]) -> dict[str, float]:
         for case in ElementTree.parse(report).getroot().iter("testcase"):
             place = str(case.get("classname")).partition("suites.tests.")[2].replace(".", "/")
             taken[function_of(f"{place}.py::{case.get('name')}")].append(float(case.get("time", 0)))
-    means = {name: sum(each) / len(each) for name, each in taken.items() if sum(each) > SHARE}
-    expensive = {name: mean for name, mean in means.items() if not any(part in name for part in EVERY_TIME)}
-    return {name: float(f"{mean:.2g}") for name, mean in sorted(expensive.items())}
+    expensive = {name: each for name, each in taken.items() if sum(each) > SHARE and name not in EVERY_TIME}
+    return {name: float(f"{sum(each) / len(each):.2g}") for name, each in expensive.items()}
 
 
 def write(seconds: Mapping[str, float], path: Path = TABLE) -> None:
-    """Write the table; its comment stays."""
-    head = [line for line in path.read_text().splitlines() if line.startswith("#")] if path.exists() else []
-    write_atomically(path, "\n".join([*head, *(f'"{name}" = {each:g}' for name, each in seconds.items())]) + "\n")
+    """Write the table; its comment and its fixtures stay, which no report names."""
+    head = [line for line in path.read_text().splitlines() if line.startswith("#")]
+    fixtures = {name: each for name, each in read(path).items() if "::test_" not in name and "::Test" not in name}
+    rows = sorted({**seconds, **fixtures}.items())
+    write_atomically(path, "\n".join([*head, *(f'"{name}" = {each:g}' for name, each in rows)]) + "\n")
 
 
 def main(words: Sequence[str] | None = None) -> int:

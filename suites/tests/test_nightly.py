@@ -8,13 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gradgate.suites.tests import nightly
 
 HERE = Path(__file__).parent
 
 
 def stale(names: list[str]) -> list[str]:
-    """The names of test functions that do not exist."""
+    """The names of test functions and fixtures that do not exist."""
 
     def exists(name: str) -> bool:
         file, _, function = name.partition("::")
@@ -27,10 +29,11 @@ def stale(names: list[str]) -> list[str]:
     return [name for name in names if not exists(name)]
 
 
-def test_every_name_in_the_table_is_a_test_function() -> None:
+def test_every_name_in_the_table_is_a_test_function_or_a_fixture() -> None:
     table = nightly.read()
     assert table
-    assert not stale(list(table)), "rename or remove these in nightly.toml"
+    assert not stale([*table, *nightly.EVERY_TIME]), "rename or remove these in nightly.toml and nightly.py"
+    assert not set(table) & set(nightly.EVERY_TIME)
 
 
 def test_a_name_that_is_no_test_function_is_seen() -> None:
@@ -67,17 +70,28 @@ REPORT = """<testsuites><testsuite>
 <testcase classname="suites.tests.a.test_a" name="test_dear[x::y/z.py]" time="10.0"/>
 <testcase classname="suites.tests.a.test_a" name="test_dear[2]@group" time="12.0"/>
 <testcase classname="suites.tests.a.test_a" name="test_cheap" time="1.0"/>
-<testcase classname="suites.tests.a.test_a" name="test_the_readme_s_workflow" time="50.0"/>
+<testcase classname="suites.tests.a.test_a" name="test_from_end_to_end" time="50.0"/>
 </testsuite></testsuites>"""
 
 
-def test_the_table_is_written_from_reports_and_keeps_its_comment(tmp_path: Path) -> None:
+def test_the_table_is_written_from_reports_and_keeps_its_comment_and_its_fixtures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nightly, "EVERY_TIME", ("a/test_a.py::test_from_end_to_end",))
     report, table = tmp_path / "one.xml", tmp_path / "nightly.toml"
     report.write_text(REPORT)
-    table.write_text('# why\n"a/test_gone.py::test_gone" = 3\n')
+    table.write_text('# why\n"a/test_gone.py::test_gone" = 3\n"a/test_a.py::site" = 40\n')
     nightly.write(nightly.measured([report]), table)
-    assert table.read_text() == '# why\n"a/test_a.py::test_dear" = 11\n'
-    assert nightly.read(table) == {"a/test_a.py::test_dear": 11.0}
+    assert table.read_text() == '# why\n"a/test_a.py::site" = 40\n"a/test_a.py::test_dear" = 11\n'
+    assert nightly.read(table) == {"a/test_a.py::site": 40.0, "a/test_a.py::test_dear": 11.0}
+
+
+def test_a_test_that_needs_an_expensive_fixture_of_its_file_is_left_out() -> None:
+    seconds = {"a/test_a.py::site": 40.0}
+    [item] = items("test_cheap", 1)
+    assert nightly.needs(item, ["tmp_path", "site"], seconds)
+    assert not nightly.needs(item, ["tmp_path"], seconds)
+    assert not nightly.needs(item.replace("test_a.py", "test_b.py"), ["site"], seconds)
 
 
 def collected(process: Callable[..., Any], *words: str) -> list[str]:
@@ -88,9 +102,10 @@ def collected(process: Callable[..., Any], *words: str) -> list[str]:
 
 
 def test_parts_hold_every_test_once(process: Callable[..., Any]) -> None:
-    parts = [collected(process, "--part", f"{index}/2") for index in (1, 2)]
-    assert all(parts)
-    assert sorted(parts[0] + parts[1]) == sorted(collected(process))
+    asked = ("-k", "stream or progress")
+    parts = [collected(process, *asked, "--part", f"{index}/2") for index in (1, 2)]
+    assert all(parts), "the parts share what -k leaves"
+    assert sorted(parts[0] + parts[1]) == sorted(collected(process, *asked))
 
 
 def test_folders_of_tests_follow_changed_sources_and_tests() -> None:
@@ -101,6 +116,7 @@ def test_folders_of_tests_follow_changed_sources_and_tests() -> None:
         "references/",
         "exact/",
     }
+    assert nightly.folders_of(["suites/guide/kernels.md"]) == {"guide/", "site/"}, "the site is built from the guide"
 
 
 def test_nothing_is_touched_since_this_commit_and_an_unknown_commit_is_refused(process: Callable[..., Any]) -> None:

@@ -219,6 +219,51 @@ def test_the_job_that_may_write_the_history_installs_nothing(tmp_path: Path) -> 
     assert ran.returncode == 0, ran.stderr
 
 
+def sessions(workflow: dict[Any, Any]) -> set[str]:
+    """The sessions of nox that a workflow runs for every push."""
+    jobs = [job for job in workflow["jobs"].values() if "if" not in job and "uses" not in job]
+    runs = [step.get("run", "") for job in jobs for step in job["steps"]]
+    return {name for run in runs for words in re.findall(r"nox -s ((?:\w+ ?)+)", run) for name in words.split()}
+
+
+def other_parts(workflow: dict[Any, Any]) -> list[str]:
+    """The jobs whose parts are not all of 1/N to N/N, once each."""
+    found = []
+    for name, job in workflow["jobs"].items():
+        matrix = job.get("strategy", {}).get("matrix", {})
+        for parts in (matrix[key] for key in ("part", "shard") if key in matrix):
+            if parts != [f"{index}/{len(parts)}" for index in range(1, len(parts) + 1)]:
+                found.append(name)
+    return found
+
+
+def test_a_push_runs_every_session_of_the_test_command() -> None:
+    [command] = re.findall(r"^## Test\n\n```\n(.*?)\n```", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert sessions(parsed(GITHUB / "workflows" / "tests.yml")) == set(command.partition("nox -s ")[2].split())
+
+
+@pytest.mark.parametrize("path", sorted((GITHUB / "workflows").glob("*.yml")), ids=lambda path: path.stem)
+def test_the_jobs_of_a_matrix_are_all_parts(path: Path) -> None:
+    assert other_parts(parsed(path)) == []
+
+
+PARTS = """
+on: push
+jobs:
+  lint: {steps: [{run: pip install nox}, {run: .venv/bin/nox -s lint types}]}
+  tests: {strategy: {matrix: {part: [1/2, 2/2]}}, steps: [{run: .venv/bin/nox -s tests -- --part "$PART"}]}
+  touched: {if: github.event_name == 'pull_request', steps: [{run: .venv/bin/nox -s nightly}]}
+"""
+
+
+def test_a_session_or_a_part_that_is_missing_is_found() -> None:
+    assert sessions(parsed(PARTS)) == {"lint", "types", "tests"}
+    assert sessions(parsed(PARTS.replace("nox -s tests", "nox -s verify"))) == {"lint", "types", "verify"}
+    assert other_parts(parsed(PARTS)) == []
+    assert other_parts(parsed(PARTS.replace("1/2, 2/2", "1/3, 2/3"))) == ["tests"]
+    assert other_parts(parsed(PARTS.replace("1/2, 2/2", "1/2, 1/2"))) == ["tests"]
+
+
 BOT, OTHER = {"login": "github-actions[bot]"}, {"login": "somebody"}
 MARKED = "<!-- gradgate gate -->\n### PASS"
 
