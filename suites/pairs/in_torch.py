@@ -11,7 +11,7 @@ import torch
 
 from gradgate.references.contract import NotComposable, Tree
 from gradgate.suites.judging.subject import Refuted, first_line
-from gradgate.suites.pairs import rules, transfer
+from gradgate.suites.pairs import rules
 from gradgate.suites.pairs.matching import check_outputs
 from gradgate.suites.pairs.pair import Pair
 from gradgate.suites.pairs.spec import ALL, ONLY, PairProblem, PairSpec
@@ -76,16 +76,22 @@ def pull(pair: Pair, outs: list[Any], leaves: Tree, cotangents: list[Any], **how
     """Path -> gradient of a leaf, or None, by `torch.autograd.grad` or, if the pair asks for it, by ``backward()``."""
     if not pair.by_backward:
         found = torch.autograd.grad(outs, list(leaves.values()), cotangents, allow_unused=True, **how)
-        transfer.settle(outs)
+        _settle(outs)
         return dict(zip(leaves, found, strict=True))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Using backward\\(\\) with create_graph=True")
         torch.autograd.backward(outs, cotangents, **how)
-    transfer.settle(outs)
+    _settle(outs)
     grads = {path: leaf.grad for path, leaf in leaves.items()}
     for leaf in leaves.values():
         leaf.grad = None
     return grads
+
+
+def _settle(outs: list[Any]) -> None:
+    """After a backward pass on a device: copy what it has overwritten into the inputs and cotangents on the CPU."""
+    for copies in {getattr(out, "copies", None) for out in outs} - {None}:  # of `transfer.call`
+        copies.settle()
 
 
 def _transformed(pair: Pair, problem: PairProblem, options: Mapping[str, Any]) -> tuple[Any, Tree]:

@@ -6,7 +6,7 @@ changed numbers are copied back into the original after the forward pass and aft
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -89,7 +89,7 @@ def call(device: str, function: Callable[..., Any], arguments: Sequence[Any], ke
         arguments: trees of tensors on the CPU and of anything else.
         keywords: passed on unchanged.
     """
-    copies = _Copies(device)
+    copies = _Copies(device)  # the outputs keep it, for what a backward pass overwrites
     answer = function(*_pytree.tree_map_only(torch.Tensor, copies.copied, list(arguments)), **keywords)
     copies.settle()
 
@@ -101,10 +101,3 @@ def call(device: str, function: Callable[..., Any], arguments: Sequence[Any], ke
         return found
 
     return _pytree.tree_map_only(torch.Tensor, back, answer)
-
-
-def settle(outputs: Iterable[torch.Tensor]) -> None:
-    """After a backward pass from outputs of `call`: copy what it has overwritten into inputs and cotangents."""
-    for copies in {getattr(output, "copies", None) for output in outputs}:
-        if copies is not None:
-            copies.settle()

@@ -56,7 +56,7 @@ SECTIONS = (
     ),
     Section("Explanations", ("claims", "sixty_digits", "digits_lost", "bytes", "trial", "releases")),
     Section("The atlas of claims", ("atlas/index",)),
-    Section("Real libraries", ("libraries", "gallery", "adopted", "answers", "census")),
+    Section("Real libraries", ("libraries", "gallery", "public_kernels", "adopted", "answers", "census")),
     Section(
         "Reference",
         ("reference/index", "reference/commands", "reference/classes", "reference/calibration", "glossary", "where"),
