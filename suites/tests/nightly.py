@@ -30,11 +30,12 @@ TABLE = Path(__file__).with_name("nightly.toml")
 SHARE = 3.0
 """Processor seconds that a push spends on one test function of the table."""
 EVERY_TIME = (
+    "pairs/test_pair_gate.py::test_a_wrong_gradient_fails_and_is_told",
     "test_documents.py::test_the_first_example_of_the_readme_prints_what_it_shows",
     "test_workflows.py::test_the_workflow_of_the_readme_gates_a_repository",
     "watching/test_watch_command.py::test_the_bug_of_the_readme_is_found_in_a_package_whose_tests_pass",
 )
-"""Test functions that a push runs whatever they cost: what the README says, from end to end."""
+"""Test functions that a push runs whatever they cost: the gate and what the README says, from end to end."""
 READ_BY = {"guide/": "site/"}
 """Folder of sources -> the tests that read it, beside those of its name: the site is built from the guide."""
 CHEAP = 0.1
