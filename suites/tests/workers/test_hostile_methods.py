@@ -48,7 +48,7 @@ def judged(request: pytest.FixtureRequest) -> Judged:
         for item in request.session.items
         if isinstance(item, pytest.Function) and hasattr(item, "callspec")
     ]
-    asked = {(each["framework"], each["fault"].name) for each in params if "fault" in each}
+    asked = {(each["framework"], each["fault"].name) for each in params if isinstance(each.get("fault"), Fault)}
 
     @functools.cache
     def verdicts(framework: str) -> tuple[dict[str, Verdict], list[Verdict]]:
