@@ -90,7 +90,7 @@ def pull(pair: Pair, outs: list[Any], leaves: Tree, cotangents: list[Any], **how
 
 def _settle(outs: list[Any]) -> None:
     """After a backward pass on a device: copy what it has overwritten into the inputs and cotangents on the CPU."""
-    for copies in {getattr(out, "copies", None) for out in outs} - {None}:  # of `transfer.call`
+    for copies in {out.copies for out in outs if hasattr(out, "copies")}:  # of `transfer.call`
         copies.settle()
 
 
