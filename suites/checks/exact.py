@@ -318,7 +318,7 @@ def _apart(case: Case, agreement: Agreement, values: Callable[..., Result], plai
                 return compare(_leaves(case, result), exact).error <= least
 
             recordings: programs.Recordings = {}
-            values(balls.DIGITS, recordings=recordings)  # a call that is recorded and repeated counts alike each time
+            first = values(balls.DIGITS, recordings=recordings)  # all later runs play its recording, and count alike
 
             def run(watch: Watch) -> Result:
                 return values(balls.DIGITS, watch=watch, recordings=recordings)
@@ -330,7 +330,7 @@ def _apart(case: Case, agreement: Agreement, values: Callable[..., Result], plai
                 return lost
             if blamed:
                 return blamed
-            until = made_before(own, _leaves(case, values(balls.DIGITS)).get(leaf))
+            until = made_before(own, _leaves(case, first).get(leaf))
             return first_apart(until, plain, worst) or Parting("")
     except (balls.Undecided, Fault, Refuted, NotFinite):
         return Parting("")
