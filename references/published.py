@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -234,6 +234,32 @@ class Published:
     def kind(self) -> str:
         """``printed``: it has a verdict. ``drawn``: the paper has a plot without a number. ``ours``: it has neither."""
         return "printed" if self.printed is not None else "drawn" if self.drawn else "ours"
+
+
+def figures_of(module: str) -> Callable[..., Published]:
+    """What makes the figures of a ledger, of which most are measured by functions of one module.
+
+    Args:
+        module: its name. In the figures, ``function`` means ``module:function``, and ``part:function`` is in the
+            module's own part; a name with dots stays as it is.
+    """
+
+    def figure(
+        place: str,
+        series: str,
+        x: float | str,
+        unit: str,
+        measured: str,
+        arguments: Mapping[str, Any],
+        printed: float | None = None,
+        expects: Expectation | None = None,
+        reason: str = "",
+        unlike: str = "",
+    ) -> Published:
+        where = measured if "." in measured else f"{module}{'.' if ':' in measured else ':'}{measured}"
+        return Published(place, series, x, unit, where, arguments, printed, reason, expects=expects, unlike=unlike)
+
+    return figure
 
 
 def _contradiction(row: Published) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from gradgate.references.bilevel.inner.transformer import SIZES
 from gradgate.references.bilevel.paper import growth
 from gradgate.references.bilevel.paper.scale import PROFILES
-from gradgate.references.published import Expectation, Published, equal, less_than, more_than, refuted, upheld
+from gradgate.references.published import Published, equal, figures_of, less_than, more_than, refuted, upheld
 
 HERE = "gradgate.references.bilevel.paper.background"
 APPROXIMATE = "gradgate.references.bilevel.paper.approximate"
@@ -55,18 +55,7 @@ def printed_over_layers() -> float:
     return 25 / SIZES[max(SIZES)].layers
 
 
-def _row(
-    place: str,
-    series: str,
-    x: str,
-    unit: str,
-    measured: str,
-    told: dict[str, Any],
-    printed: float,
-    expects: Expectation,
-    reason: str = "",
-) -> Published:
-    return Published(place, series, x, unit, measured, told, printed, reason, expects=expects)
+_row = figures_of(HERE)
 
 
 def _rows() -> tuple[Published, ...]:

@@ -12,9 +12,9 @@ from gradgate.references.bilevel.inner.transformer import SIZES
 from gradgate.references.bilevel.paper import sizes as sizes
 from gradgate.references.bilevel.paper.scale import MIXFLOW, PROFILES
 from gradgate.references.published import (
-    Expectation,
     Published,
     equal,
+    figures_of,
     less_than,
     more_than,
     refuted,
@@ -125,19 +125,7 @@ def inputs_kept(profile: str, millions: int) -> float:
     return kept / one
 
 
-def _row(
-    place: str,
-    series: str,
-    x: Any,
-    unit: str,
-    measured: str,
-    told: dict[str, Any],
-    printed: float | None = None,
-    expects: Expectation | None = None,
-    reason: str = "",
-    unlike: str = "",
-) -> Published:
-    return Published(place, series, x, unit, measured, told, printed, reason, expects=expects, unlike=unlike)
+_row = figures_of(HERE)
 
 
 def _value(of: str, take: str) -> tuple[str, dict[str, Any]]:

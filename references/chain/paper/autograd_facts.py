@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from gradgate.references.published import Expectation, Published, equal, refuted, upheld
+from gradgate.references.published import Published, equal, figures_of, refuted, upheld
 
 DRAWN = 20
 """Drawn inputs of a program."""
@@ -293,39 +293,45 @@ HERE = "gradgate.references.chain.paper.autograd_facts"
 EXACT = equal(0.0, "the sentence says so of every case")
 
 
-def _row(
-    place: str,
-    series: str,
-    x: str,
-    unit: str,
-    measured: str,
-    expects: Expectation | None = None,
-    reason: str = "",
-    **told: Any,
-) -> Published:
-    return Published(
-        place, series, x, unit, f"{HERE}:{measured}", told, 100.0, reason, expects=expects or upheld(EXACT)
-    )
+_row = figures_of(HERE)
 
 
 PLACE, FOUR, HOLDS = "§2.3.2, autograd", "4 operators", "% that hold"
 ROWS = (
     _row(
-        PLACE, "a loop and a branch", f"{DRAWN} drawn inputs", "% with the derivative of complex steps", "control_flow"
+        PLACE,
+        "a loop and a branch",
+        f"{DRAWN} drawn inputs",
+        "% with the derivative of complex steps",
+        "control_flow",
+        {},
+        100.0,
+        upheld(EXACT),
     ),
-    _row(PLACE, "is_leaf of x, y and z", FOUR, HOLDS, "leaves"),
-    _row(PLACE, "grad_fn of z, called", FOUR, HOLDS, "backward_functions"),
-    _row(PLACE, "next_functions", FOUR, HOLDS, "next_functions"),
-    _row(PLACE, "grad of a leaf that is used several times", f"{FOUR}, 1 to 4 uses, 2 passes", HOLDS, "accumulated"),
-    _row(PLACE, "inputs kept without a copy", "a product's two", HOLDS, "handles"),
-    _row(PLACE, "no pointer from a result to an input", "+ and −", HOLDS, "no_pointers"),
-    _row(PLACE, "detach", FOUR, HOLDS, "detached"),
+    _row(PLACE, "is_leaf of x, y and z", FOUR, HOLDS, "leaves", {}, 100.0, upheld(EXACT)),
+    _row(PLACE, "grad_fn of z, called", FOUR, HOLDS, "backward_functions", {}, 100.0, upheld(EXACT)),
+    _row(PLACE, "next_functions", FOUR, HOLDS, "next_functions", {}, 100.0, upheld(EXACT)),
+    _row(
+        PLACE,
+        "grad of a leaf that is used several times",
+        f"{FOUR}, 1 to 4 uses, 2 passes",
+        HOLDS,
+        "accumulated",
+        {},
+        100.0,
+        upheld(EXACT),
+    ),
+    _row(PLACE, "inputs kept without a copy", "a product's two", HOLDS, "handles", {}, 100.0, upheld(EXACT)),
+    _row(PLACE, "no pointer from a result to an input", "+ and −", HOLDS, "no_pointers", {}, 100.0, upheld(EXACT)),
+    _row(PLACE, "detach", FOUR, HOLDS, "detached", {}, 100.0, upheld(EXACT)),
     _row(
         "§2.2.1, finite differences",
         "of a program with a loop and a branch, impossible",
         f"{DRAWN} drawn inputs",
         "% without the derivative",
         "differences_fail",
+        {},
+        100.0,
         refuted(equal(0.0, "'both these techniques require' a closed form"), instead=0.0),
         "a difference needs two values of the program, and no formula",
     ),
@@ -335,9 +341,10 @@ ROWS = (
         "beside the clone, without an index",
         "% that install",
         "installed",
+        {"asked": LIBRARY},
+        100.0,
         refuted(EXACT, instead=0.0),
         "pip takes a name without a slash for a package of the index, where §3.2 says that there is none",
-        asked=LIBRARY,
     ),
     _row(
         "§3.2.1, Listing 3.1",
@@ -345,15 +352,19 @@ ROWS = (
         "beside the clone, without an index",
         "% that install",
         "installed",
-        asked=f"./{LIBRARY}",
+        {"asked": f"./{LIBRARY}"},
+        100.0,
+        upheld(EXACT),
     ),
-    _row("§3.2.4, no_grad", "nothing of a sweep is kept", FOUR, HOLDS, "untracked"),
+    _row("§3.2.4, no_grad", "nothing of a sweep is kept", FOUR, HOLDS, "untracked", {}, 100.0, upheld(EXACT)),
     _row(
         "§3.2.4, no_grad",
         "a backward pass goes past f_k, not detached",
         FOUR,
         HOLDS,
         "reached",
+        {},
+        100.0,
         refuted(EXACT, instead=0.0),
         "f_k, made without gradients, has no graph that a backward pass could follow",
     ),

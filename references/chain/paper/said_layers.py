@@ -5,14 +5,13 @@ The measurements are in `layers` and `small_cases`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from gradgate.references.published import (
     Expectation,
     Published,
     at_least,
     at_most,
     equal,
+    figures_of,
     less_than,
     more_than,
     refuted,
@@ -196,18 +195,7 @@ def _quadratic() -> list[Published]:
     ]
 
 
-def _row(
-    place: str,
-    series: str,
-    x: str,
-    unit: str,
-    measured: str,
-    told: dict[str, Any],
-    printed: float,
-    expects: Expectation,
-    reason: str = "",
-) -> Published:
-    return Published(place, series, x, unit, f"{SMALL}:{measured}", told, printed, reason, expects=expects)
+_row = figures_of(SMALL)
 
 
 def _tables() -> list[Published]:

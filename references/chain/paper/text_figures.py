@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gradgate.references.published import Expectation, Published, at_most, equal, more_than, refuted, upheld
+from gradgate.references.published import Published, at_most, equal, figures_of, more_than, refuted, upheld
 
 HERE = "gradgate.references.chain.paper.background"
 LIVE = "gradgate.references.chain.paper.liveness"
@@ -15,19 +15,7 @@ EXACT = equal(0.0, "the sentence says so of every case")
 PEBBLES = equal(0.0, "'this will find the Θ(1) strategy from Figure 2.13', which has 3 pebbles")
 
 
-def _row(
-    place: str,
-    series: str,
-    x: str,
-    unit: str,
-    measured: str,
-    told: dict[str, Any],
-    printed: float | None = None,
-    expects: Expectation | None = None,
-    reason: str = "",
-) -> Published:
-    where = measured if ":" in measured else f"{HERE}:{measured}"
-    return Published(place, series, x, unit, where, told, printed, reason, expects=expects)
+_row = figures_of(HERE)
 
 
 def _learning() -> list[Published]:

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Literal
 
-from gradgate.references.published import Expectation, Published, equal, refuted, upheld
+from gradgate.references.published import equal, figures_of, refuted, upheld
 
 LAYERS = 6
 """N, in chains f_0 → … → f_N."""
@@ -137,18 +137,7 @@ EXACT = equal(0.0, "the sentence says so of every case")
 NONE = equal(0.0, "'to my knowledge, impossible with PyTorch': no schedule")
 
 
-def _row(
-    place: str,
-    series: str,
-    x: str,
-    unit: str,
-    measured: str,
-    printed: float,
-    expects: Expectation,
-    reason: str = "",
-    **told: Any,
-) -> Published:
-    return Published(place, series, x, unit, f"{HERE}:{measured}", told, printed, reason, expects=expects)
+_row = figures_of(HERE)
 
 
 CHAIN, CASES = f"{LAYERS} layers, torch.utils.checkpoint", "% of the layers"
@@ -159,9 +148,9 @@ ROWS = (
         CHAIN,
         CASES,
         "wrapped",
+        {"which": "k"},
         100.0,
         upheld(EXACT),
-        which="k",
     ),
     _row(
         "§3.2.3, a wrapped layer",
@@ -169,9 +158,9 @@ ROWS = (
         CHAIN,
         CASES,
         "wrapped",
+        {"which": "k + 1"},
         100.0,
         upheld(EXACT),
-        which="k + 1",
     ),
     _row(
         "§3.2.3, a wrapped layer's output",
@@ -179,9 +168,9 @@ ROWS = (
         CHAIN,
         CASES,
         "freed",
+        {"operation": "tanh"},
         100.0,
         upheld(EXACT),
-        operation="tanh",
     ),
     _row(
         "§3.2.3, a wrapped layer's output",
@@ -189,10 +178,10 @@ ROWS = (
         CHAIN,
         CASES,
         "freed",
+        {"operation": "sin"},
         100.0,
         refuted(EXACT, instead=0.0),
         "it is the input of the next layer, which saves it",
-        operation="sin",
     ),
     _row(
         "§5.1, recomputation by .backward()",
@@ -200,6 +189,7 @@ ROWS = (
         "4 schedules, 15 layers",
         "% with plain backprop's gradient",
         "by_backward",
+        {},
         0.0,
         refuted(NONE, instead=100.0),
         "an autograd function can wrap the whole chain, and run its schedule in its own backward",

@@ -5,35 +5,13 @@ The measurements are in `sizes`, `timings`, `directions` and `digits`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from gradgate.references.invertible.paper import directions
-from gradgate.references.published import (
-    Expectation,
-    Published,
-    at_most,
-    equal,
-    less_than,
-    more_than,
-    refuted,
-    upheld,
-)
+from gradgate.references.published import Published, at_most, equal, figures_of, less_than, more_than, refuted, upheld
 
 PAPER = "gradgate.references.invertible.paper"
 
 
-def _row(
-    place: str,
-    series: str,
-    x: str | int,
-    unit: str,
-    measured: str,
-    told: dict[str, Any],
-    printed: float | None,
-    expects: Expectation | None,
-    reason: str = "",
-) -> Published:
-    return Published(place, series, x, unit, f"{PAPER}.{measured}", told, printed, reason, expects=expects)
+_row = figures_of(PAPER)
 
 
 def _outperform() -> list[Published]:
