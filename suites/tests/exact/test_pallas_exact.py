@@ -71,14 +71,27 @@ def test_a_refutation_names_the_kernel(name: str, fault: str, words: str) -> Non
     assert words in _verdict(name, fault).reason
 
 
-def _least(seconds: float, judge: Callable[[], Any]) -> float:
-    """The least processor time of at most three runs that are upheld: on a loaded machine, a run takes more."""
-    times: list[float] = []
-    while not times or (times[-1] >= seconds and len(times) < 3):
-        start = time.process_time()
+def _loop() -> float:
+    """The processor time of a fixed loop."""
+    start, total = time.process_time(), 0
+    for number in range(3_000_000):
+        total += number * number % 7
+    return time.process_time() - start
+
+
+def _least(loops: float, judge: Callable[[], Any]) -> float:
+    """The least processor time of at most three runs that are upheld, in those of a fixed loop run before and after.
+
+    Seconds alone would judge the machine: a run that takes less than 2 of them on one takes 2.7 to 3.4 on another.
+    Thirteen loops take two seconds where one takes 0.15.
+    """
+    found: list[float] = []
+    while not found or (found[-1] >= loops and len(found) < 3):
+        before, start = _loop(), time.process_time()
         assert judge().verdict == "upheld"
-        times.append(time.process_time() - start)
-    return min(times)
+        took = time.process_time() - start
+        found.append(2 * took / (before + _loop()))
+    return min(found)
 
 
 def _one_problem(pair: gradgate.Pair, **sizes: int) -> Any:
@@ -95,12 +108,12 @@ def _one_problem(pair: gradgate.Pair, **sizes: int) -> Any:
 @pytest.mark.parametrize("name", ["gate", "norm", "softmax", "product", "scan"])
 def test_a_verdict_at_64_by_64_is_cheap(name: str) -> None:
     """The search for problems that take other sides of decisions is part of it."""
-    assert _least(2, lambda: _verdict(name, dims=dict.fromkeys(KERNELS[name].dims, (64,)))) < 2
+    assert _least(13, lambda: _verdict(name, dims=dict.fromkeys(KERNELS[name].dims, (64,)))) < 13
 
 
 @pytest.mark.parametrize("name", ["gate", "norm", "softmax", "product", "scan"])
 def test_sixty_digits_at_64_by_64_are_cheap(name: str) -> None:
-    assert _least(2, lambda: _one_problem(_pair(name), **dict.fromkeys(KERNELS[name].dims, 64))) < 2
+    assert _least(13, lambda: _one_problem(_pair(name), **dict.fromkeys(KERNELS[name].dims, 64))) < 13
 
 
 def test_sixty_digits_in_attention_are_cheap() -> None:
@@ -113,7 +126,7 @@ def test_sixty_digits_in_attention_are_cheap() -> None:
         framework="jax",
         name="attention",
     )
-    assert _least(10, lambda: judged(pair, EXACT, 1)["gradient_exact"]) < 10
+    assert _least(65, lambda: judged(pair, EXACT, 1)["gradient_exact"]) < 65
 
 
 # What kernels are made of ---------------------------------------------------------------------------------------------
