@@ -47,8 +47,10 @@ Flake = dict[str, Any]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``gradgate repeat``."""
-    runs = "how often: seeds 1 to N (default 20)"
+    runs = "how many seeds (default 20)"
     parser.add_argument("runs", nargs="?", type=arguments.positive, default=20, metavar="N", help=runs)
+    first = "the first of these seeds (default 1)"
+    parser.add_argument("--first", type=arguments.positive, default=1, metavar="S", help=first)
     arguments.add(parser, "--family", help="problem class (default: all)")
     arguments.add(parser, "--method", help="reference method (default: all)")
     arguments.add(parser, "--framework", help="jax or torch (default: both)")
@@ -75,7 +77,7 @@ def main(chosen: argparse.Namespace) -> int:
     tasks = chosen.shard.part(every, lambda task: task.owner, lambda task: cost(task.framework))
     head = {"schema": SCHEMA, "fingerprint": fingerprint(), "examples": chosen.examples}
     share = {"shard": chosen.shard.to_dict(len(every))} if chosen.shard.of > 1 else {}
-    seeds = range(1, chosen.runs + 1)
+    seeds = range(chosen.first, chosen.first + chosen.runs)
     verdicts = Verdicts(Run(chosen.examples), Keys(Path.cwd()), fresh=chosen.fresh)
     stored = {seed: verdicts.under(Run(chosen.examples, seed)) for seed in seeds}
     judged: dict[str, list[int]] = {}

@@ -1,9 +1,9 @@
 """``nox -s trial``: what is due of gradgate's own trial, in a given time.
 
 Four kinds of work share the time. The mutants of the selftest have to be refuted; outcomes that nothing has changed are
-reused. The claims that draw problems have to give one verdict under every seed; a run resumes. Random right pairs and
-calls of `gradgate.check` must not be refuted; their counts grow from run to run, in ``suites/trial/counts.json``.
-What is not done when the time is over is named, with how far it came.
+reused. The claims that draw problems have to give the declared verdict under every seed. Random right pairs and calls
+of `gradgate.check` must not be refuted. The counts of the last three grow from run to run and from machine to machine,
+in ``suites/trial/counts.json``. What is not done when the time is over is named, with how far it came.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from gradgate.hw_profiles import processes
 from gradgate.hw_profiles.recording import digest
+from gradgate.references import registry
 from gradgate.references.contract import FRAMEWORKS, installed
 from gradgate.suites.commands import arguments
 from gradgate.suites.console import terminal
@@ -26,19 +27,20 @@ from gradgate.suites.console.progress import progress
 from gradgate.suites.keeping.keys import JUDGING, Keys
 from gradgate.suites.trial import counts
 from gradgate.suites.trial.counts import Row
-from gradgate.suites.trial.seeds import DRAWN, judged
+from gradgate.suites.trial.seeds import DRAWN, judged, repeated
 from gradgate.suites.workers.variables import environment
 
 CHUNK = 25
 """Seeds that a process judges at once; a stopped run loses unfinished ones only."""
 GOAL = 20_000
 """Random pairs and calls of each framework, after which no more are judged on this code."""
-COMMANDS = {
-    "mutants": ["selftest", "--json", "report/selftest.json"],
-    "seeds": ["repeat", "--json", "report/repeat.json"],
-}
-"""Kind of work -> the command that does it and resumes."""
-KINDS = (*COMMANDS, *DRAWN)
+BLOCK = 5
+"""Seeds under which the claims of a class are judged together, so that they share compiled programs."""
+SEEDS = 20
+"""Seeds of each class and framework, after which no more are judged on this code."""
+MUTANTS = ["selftest", "--json", "report/selftest.json"]
+"""The command that judges the mutants, and resumes."""
+KINDS = ("mutants", "seeds", *DRAWN)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -57,14 +59,15 @@ def main(words: Sequence[str] | None = None) -> int:
     end, against, lines = time.monotonic() + 60 * chosen.minutes, False, []
     for place, kind in enumerate(kinds):
         seconds = max(1.0, (end - time.monotonic()) / (len(kinds) - place))  # what others left over is shared
-        if kind in COMMANDS:
-            status = _run(COMMANDS[kind], seconds, chosen.jobs)
+        if kind == "mutants":
+            status = _run(MUTANTS, seconds, chosen.jobs)
             against |= status == 1
             lines.append(f"{kind}: {OUTCOME.get(status, f'exit status {status}')}; see above")
-        else:
-            rows = _drawn(kind, seconds, chosen.jobs)
-            against |= any(row.alarms for row in rows)
-            lines += [counts.summary(counts.read(), f"{kind} {framework}", _code(kind)) for framework in _there()]
+            continue
+        rows = _repeated(seconds, chosen.jobs) if kind == "seeds" else _drawn(kind, seconds, chosen.jobs)
+        against |= any(row.alarms for row in rows)
+        codes = _classes() if kind == "seeds" else {f"{kind} {framework}": _code(kind) for framework in _there()}
+        lines += [counts.summary(counts.read(), what, code) for what, code in codes.items()]
     for line in lines:
         terminal.console().print(line, soft_wrap=True, markup=False)
     return 1 if against else 0
@@ -87,6 +90,38 @@ def _there() -> list[str]:
 def _code(kind: str) -> str:
     """A hash of the modules that draw and judge, and of the toolchain."""
     return digest(Keys(Path.cwd()).question((*JUDGING, DRAWN[kind].__module__), ()))[:16]
+
+
+def _classes() -> dict[str, str]:
+    """The classes in each framework, as in a row, and the hash of what judges them and of their methods."""
+    keys, found = Keys(Path.cwd()), dict[str, str]()
+    for framework in _there():
+        for family in registry.families():
+            places = sorted({m.implementation.partition(":")[0] for m in registry.methods(family, None, framework)})
+            found[f"seeds {family} {framework}"] = digest(keys.question((*JUDGING, *places), ()))[:16]
+    return found
+
+
+def _repeated(seconds: float, jobs: int, path: Path = counts.TABLE) -> list[Row]:
+    """Judge the claims that draw problems under further seeds, class by class, until the time is over; the new rows."""
+    end, codes, made = time.monotonic() + seconds, _classes(), list[Row]()
+    rows = counts.read(path)
+    done = {
+        what: sum(row.stop - row.start for row in rows if (row.what, row.code) == (what, code))
+        for what, code in codes.items()
+    }
+    while time.monotonic() < end and min(done.values(), default=SEEDS) < SEEDS:
+        what = min(done, key=done.__getitem__)
+        start = max(1, counts.next_seed(rows, what))
+        _, family, framework = what.split()
+        row = repeated(family, framework, codes[what], start, start + BLOCK, jobs)
+        if row is None:
+            break
+        made.append(row)
+        rows = [*counts.read(path), row]
+        counts.write(rows, path)
+        done[what] += BLOCK
+    return made
 
 
 def _drawn(kind: str, seconds: float, jobs: int, path: Path = counts.TABLE) -> list[Row]:

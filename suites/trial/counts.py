@@ -33,6 +33,7 @@ class Row:
         silent: how many gave no answer: their claims were inapplicable.
         seconds: processor time.
         date: the day of the latest of them.
+        each: how many things are judged under one seed.
     """
 
     what: str
@@ -43,6 +44,12 @@ class Row:
     silent: int = 0
     seconds: float = 0.0
     date: str = ""
+    each: int = 1
+
+    @property
+    def judged(self) -> int:
+        """How many things gave an answer."""
+        return (self.stop - self.start) * self.each - self.silent
 
     def joined(self, other: Row) -> Row:
         """This row and the one of the seeds that follow, on the same code."""
@@ -55,6 +62,7 @@ class Row:
             self.silent + other.silent,
             round(self.seconds + other.seconds, 1),
             max(self.date, other.date),
+            self.each,
         )
 
 
@@ -68,7 +76,8 @@ def write(rows: Sequence[Row], path: Path = TABLE) -> None:
     joined: list[Row] = []
     for row in sorted(rows, key=lambda row: (row.what, row.start)):
         last = joined[-1] if joined else None
-        if last is not None and (last.what, last.code, last.stop) == (row.what, row.code, row.start):
+        follows = last is not None and (last.what, last.code, last.stop) == (row.what, row.code, row.start)
+        if last is not None and follows and last.each == row.each:
             joined[-1] = last.joined(row)
         else:
             joined.append(row)
@@ -93,7 +102,7 @@ def summary(rows: Sequence[Row], what: str, code: str) -> str:
 
 
 def _counted(rows: Sequence[Row]) -> str:
-    judged = sum(row.stop - row.start - row.silent for row in rows)
+    judged = sum(row.judged for row in rows)
     alarms = sum(len(row.alarms) for row in rows)
     words = f"{alarms or 'no'} false alarm{'s' if alarms != 1 else ''} in {judged}"
     return f"{words} (rate below {most_likely_below(alarms, judged):.2g})" if judged else words

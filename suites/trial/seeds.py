@@ -1,11 +1,18 @@
-"""Seeds of random right pairs and calls, judged in a process of its own."""
+"""Seeds of random right pairs and calls, judged in a process of its own, and of all claims that draw problems."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from gradgate.suites.calibration import check_calls, drawn_pairs
+from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.trial import counts
 from gradgate.suites.trial.counts import Row
 
@@ -20,3 +27,38 @@ def judged(kind: str, framework: str, code: str, start: int, stop: int) -> Row:
     alarms, silent = DRAWN[kind](framework, start, stop)
     seconds = round(time.process_time() - began, 1)
     return Row(f"{kind} {framework}", code, start, stop, alarms, silent, seconds, counts.today())
+
+
+def repeated(family: str, framework: str, code: str, start: int, stop: int, jobs: int) -> Row | None:
+    """Judge the claims of a class that draw problems, under some seeds together, which share compiled programs.
+
+    A verdict that is not the declared one is a false alarm, or a fault that another seed does not see.
+
+    Returns:
+        None if some were not judged; the next run goes on, because what was judged is kept.
+    """
+    began = os.times()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "repeat.json"
+        words = ["repeat", stop - start, "--first", start, "--family", family, "--framework", framework]
+        command = [
+            sys.executable,
+            "-m",
+            "gradgate.suites.cli",
+            *map(str, words),
+            "--jobs",
+            str(jobs),
+            "--json",
+            str(path),
+        ]
+        if subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode not in (0, 1):
+            return None
+        found = json.loads(path.read_bytes())
+    ended = os.times()
+    seconds = ended.children_user + ended.children_system - began.children_user - began.children_system
+    alarms = {
+        f"{flake['seed']} {Verdict.from_dict(flake).task.name}": f"{flake['verdict']}: {flake['reason']}"
+        for flake in found["flakes"]
+    }
+    what = f"seeds {family} {framework}"
+    return Row(what, code, start, stop, alarms, 0, round(seconds, 1), counts.today(), len(found["judged"]))

@@ -47,6 +47,14 @@ def test_a_verdict_other_than_declared_is_named_with_its_seed_and_kept(
     assert {3} == {seed for seeds in _state(path)[0].values() for seed in seeds} - {1, 2}
 
 
+def test_the_first_seed_can_be_named(gradgate: Callable[..., Any], tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    path = tmp_path / "kept.json"
+    assert gradgate("repeat", 2, "--first", 7, "--method", "backprop", *ONE, "--json", path).status == 0
+    assert all(sorted(seeds) == [7, 8] for seeds in _state(path)[0].values())
+    assert gradgate("repeat", 2, "--first", 0, "--method", "backprop", *ONE).status == 3
+
+
 def test_a_file_of_another_kind_is_refused(gradgate: Callable[..., Any], tmp_path: Path) -> None:
     pytest.importorskip("torch")
     path = tmp_path / "mine.json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -129,12 +130,67 @@ def test_processes_of_their_own_judge(tmp_path: Path, monkeypatch: pytest.Monkey
     assert counts.read(tmp_path / "counts.json") == made
 
 
-@pytest.mark.parametrize("kind", trial.COMMANDS)
-def test_a_command_takes_the_time_that_it_gets(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+FLAKE = {
+    "family": "chain",
+    "method": "revolve",
+    "framework": "torch",
+    "claim": "value",
+    "verdict": "refuted",
+    "expected": "upheld",
+    "reason": "too large",
+    "seed": 7,
+}
+
+
+@pytest.mark.parametrize(("status", "flakes"), [(0, []), (1, [FLAKE]), (2, [])], ids=["right", "wrong", "unfinished"])
+def test_seeds_of_a_class_are_judged_by_repeat_and_a_flake_is_named(
+    status: int, flakes: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(words: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        asked = cli._parser(words[3:]).parse_args(words[3:])
+        assert (asked.runs, asked.first, asked.family, asked.framework, asked.jobs) == (5, 6, "chain", "torch", 2)
+        asked.json.write_text(json.dumps({"flakes": flakes, "judged": {"one": [6, 7, 8, 9, 10], "two": [6]}}))
+        return subprocess.CompletedProcess([], status)
+
+    monkeypatch.setattr(seeds.subprocess, "run", run)
+    row = seeds.repeated("chain", "torch", "code", 6, 11, 2)
+    assert (row is None) == (status == 2), "what is unfinished is not counted"
+    if row:
+        assert (row.what, row.start, row.stop, row.each, row.judged) == ("seeds chain torch", 6, 11, 2, 10)
+        assert row.alarms == ({"7 chain:revolve:torch:value": "refuted: too large"} if flakes else {})
+
+
+def test_the_class_with_the_fewest_seeds_on_this_code_is_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, asked = tmp_path / "counts.json", list[tuple[str, int, int]]()
+    counts.write([Row("seeds one torch", "old", 1, 6, each=3), Row("seeds two torch", "new", 1, 6, each=4)], path)
+
+    def repeated(family: str, framework: str, code: str, start: int, stop: int, jobs: int) -> Row | None:
+        asked.append((family, start, stop))
+        return Row(f"seeds {family} {framework}", code, start, stop, each=4) if len(asked) < 4 else None
+
+    monkeypatch.setattr(trial, "_classes", lambda: {"seeds one torch": "new", "seeds two torch": "new"})
+    monkeypatch.setattr(trial, "repeated", repeated)
+    assert len(trial._repeated(60.0, 1, path)) == 3
+    assert asked == [("one", 6, 11), ("one", 11, 16), ("two", 6, 11), ("one", 16, 21)]
+    kept = [(row.what, row.code, row.start, row.stop, row.each) for row in counts.read(path)]
+    assert kept == [
+        ("seeds one torch", "old", 1, 6, 3),
+        ("seeds one torch", "new", 6, 16, 4),
+        ("seeds two torch", "new", 1, 11, 4),
+    ]
+    assert counts.summary(counts.read(path), "seeds one torch", "new").startswith(
+        "seeds one torch: no false alarms in 55"
+    )
+    asked.clear()
+    assert trial._repeated(-1.0, 1, path) == []
+    assert asked == [], "when the time is over, nothing begins"
+
+
+def test_the_mutants_take_the_time_that_they_get(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
     monkeypatch.setattr(
         trial.subprocess, "run", lambda words, **_: asked.append(words) or subprocess.CompletedProcess([], 0)
     )
-    assert trial.main([kind, "--minutes", "0.5"]) == 0
+    assert trial.main(["mutants", "--minutes", "0.5"]) == 0
     [words] = asked
     assert cli._parser(words[3:]).parse_args(words[3:]).minutes == 0.5
