@@ -1,9 +1,25 @@
-"""A new git repository for tests, in one of pytest's temporary folders."""
+"""What an author has, for tests: a new git repository in one of pytest's temporary folders, and a source."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+
+SQUARE = """import torch
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, upstream):
+        x, = ctx.saved_tensors
+        return 2 * upstream * x
+"""
+"""Source of the square as a function with a handwritten backward pass, as authors' files have it."""
+SUM_OF_SQUARES = SQUARE.replace("return x * x", "return (x * x).sum()")
 
 
 class Scratch:

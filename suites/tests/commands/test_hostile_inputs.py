@@ -25,6 +25,7 @@ from gradgate.suites import cli
 from gradgate.suites.commands.union import LISTS
 from gradgate.suites.judging.lines import Lines
 from gradgate.suites.judging.verdict import Task, Verdict
+from gradgate.suites.tests.scratch import SQUARE
 
 pytest.importorskip("jinja2")
 pytest.importorskip("plotly")
@@ -629,20 +630,10 @@ def test_a_real_process(place: Path, line: str, status: int) -> None:
     assert (place / "thesis.html").read_text() == "mine"
 
 
-PAIR = """
-import torch
+PAIR = (
+    SQUARE.replace("2 *", "FACTOR *")
+    + """
 import gradgate
-
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, g):
-        (x,) = ctx.saved_tensors
-        return FACTOR * x * g
 
 def applied(x):
     return Square.apply(x)
@@ -654,6 +645,7 @@ square = gradgate.Pair(
     applied, reference=plain, inputs={"x": gradgate.normal("T")}, dims={"T": (1, 3)}, dtypes=("float64",)
 )
 """
+)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="a shell")

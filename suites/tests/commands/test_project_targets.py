@@ -14,6 +14,7 @@ import pytest
 
 from gradgate.suites.commands import arguments
 from gradgate.suites.settings import Settings
+from gradgate.suites.tests.scratch import SQUARE
 
 SETTINGS = """
 [tool.gradgate]
@@ -25,19 +26,6 @@ target = "mylib.own:good"
 family = "state_space"
 spec = {{ length = 4 }}
 {more}
-"""
-OPS = """
-import torch
-
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, upstream):
-        return 2 * upstream * ctx.saved_tensors[0]
 """
 PAIR = """
 import gradgate
@@ -56,7 +44,7 @@ def project(tmp_path: Path, torch: Any, monkeypatch: pytest.MonkeyPatch) -> Path
     library.mkdir(parents=True)
     (tmp_path / "tests").mkdir()
     (library / "__init__.py").touch()
-    (library / "ops.py").write_text(OPS)
+    (library / "ops.py").write_text(SQUARE)
     (library / "own.py").write_text(GOOD["torch"])
     (tmp_path / "tests" / "gradients.py").write_text(PAIR.format(name="square"))
     (tmp_path / "pyproject.toml").write_text(SETTINGS.format(more=""))
@@ -75,7 +63,7 @@ def test_verify_judges_what_the_project_names(project: Path, gradgate: Callable[
     assert (ran.status, ran.err.startswith(SAID)) == (0, True), ran.out + ran.err
     assert judged(project / "v.json") == {"square", "good"}
     ops = project / "src" / "mylib" / "ops.py"
-    ops.write_text(OPS.replace("2 * upstream", "3 * upstream"))
+    ops.write_text(SQUARE.replace("2 * upstream", "3 * upstream"))
     wrong = gradgate("verify", *more)
     assert (wrong.status, "wrong gradient of x (50%)" in wrong.out) == (1, True), wrong.out + wrong.err
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gradgate.references import registry
+from gradgate.suites.tests.scratch import SQUARE
 
 MOST = {"torch": 110, "jax": 106}
 """Framework -> the most modules of gradgate. Sixty digits are 40 of them: the rules of a framework's operations."""
@@ -56,23 +57,16 @@ def test_a_class_that_is_imported_counts(process: Callable[..., Any], tmp_path: 
     assert "gradgate.references.chain.claims" in of_papers(modules)
 
 
-BY_HAND = """
-import sys, torch
+BY_HAND = (
+    SQUARE
+    + """
+import sys
 import gradgate
-
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, upstream):
-        return 2 * ctx.saved_tensors[0] * upstream
 
 gradgate.check(lambda x: Square.apply(x), lambda x: PLAIN, (torch.eye(3) + 0.5,))
 print("torch._dynamo" in sys.modules)
 """
+)
 
 
 @pytest.mark.parametrize(

@@ -9,25 +9,16 @@ from typing import Any
 
 import pytest
 
-FUNCTIONS = """
-import pytest
-import torch
+from gradgate.suites.tests.scratch import SUM_OF_SQUARES
 
+FUNCTIONS = f"""
+import pytest
+{SUM_OF_SQUARES}
 import gradgate
 from gradgate import at_most, normal
 
 def plain(x):
     return (x * x).sum()
-
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return (x * x).sum()
-
-    @staticmethod
-    def backward(ctx, upstream):
-        return 2 * upstream * ctx.saved_tensors[0]
 
 class Dropped(Square):
     @staticmethod
@@ -41,7 +32,7 @@ def dropped(x):
     return Dropped.apply(x)
 
 def pair(function, **more):
-    return gradgate.Pair(function, plain, {"x": normal("T")}, {"T": (2, 3)}, dtypes=("float64",), **more)
+    return gradgate.Pair(function, plain, {{"x": normal("T")}}, {{"T": (2, 3)}}, dtypes=("float64",), **more)
 """
 EVERY = """
 wrong = ("gradient_exact", "gradient_float64", "upstream", "cotangents")

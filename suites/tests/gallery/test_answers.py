@@ -13,6 +13,7 @@ import pytest
 
 from gradgate.suites.gallery import declared
 from gradgate.suites.gallery.answers import page, run, source
+from gradgate.suites.tests.scratch import SQUARE
 
 OPERATOR = "import torch\n\ndef forward(x):\n    return x\n\ndef backward(ctx, dy):\n    return dy\n"
 SIGNATURE = "has another signature"
@@ -53,21 +54,15 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
-NEW = """import torch
-batch_size = 128
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-    @staticmethod
-    def backward(ctx, dy):
-        return 2 * dy * ctx.saved_tensors[0]
+NEW = (
+    SQUARE
+    + """batch_size = 128
 class ModelNew(torch.nn.Module):
     def forward(self, x):
         assert len(x) == batch_size
         return Square.apply(x.to("cuda"))
 """
+)
 
 
 def test_answers_to_kernelbench_are_read_with_their_problems_and_judged(
@@ -76,7 +71,7 @@ def test_answers_to_kernelbench_are_read_with_their_problems_and_judged(
     """Each text once, with a batch of four, as its problem; the right one is right, and one without its 2 is not."""
     pytest.importorskip("torch")
     pytest.importorskip("triton")
-    texts = (NEW, NEW, NEW.replace("2 * dy", "dy"), f"load_inline\n{NEW}", None, "class ModelNew: ...")
+    texts = (NEW, NEW, NEW.replace("2 * upstream", "upstream"), f"load_inline\n{NEW}", None, "class ModelNew: ...")
     rows = [{"level_id": 1, "task_id": 7, "ref_code": MODEL, "custom_code": text} for text in texts]
     (tmp_path / source.OPTIMIZED).mkdir()
     (tmp_path / source.OPTIMIZED / "a100.json").write_text("\n".join(map(json.dumps, rows)))

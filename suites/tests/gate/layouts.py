@@ -9,7 +9,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradgate.suites.tests.scratch import Scratch
+from gradgate.suites.tests.scratch import SUM_OF_SQUARES, Scratch
 
 BACKENDS = "GRADGATE_TEST_BACKENDS"
 """Environment variable: the environment with hatchling, poetry-core, flit-core, meson-python, meson and ninja."""
@@ -22,24 +22,7 @@ square = gradgate.Pair(
 )
 """
 PLAIN = '"""For {called}."""\n\nimport torch\n\ndef square(x):\n    return (x * x).sum()\n'
-OPS = '''"""For {called}."""
-
-import torch
-
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return (x * x).sum()
-
-    @staticmethod
-    def backward(ctx, upstream):
-        x, = ctx.saved_tensors
-        return 2 * upstream * x
-
-def square(x):
-    return Square.apply(x)
-'''
+OPS = '"""For {called}."""\n\n' + SUM_OF_SQUARES + "\ndef square(x):\n    return Square.apply(x)\n"
 SETUPTOOLS = '[build-system]\nrequires = ["setuptools"]\nbuild-backend = "setuptools.build_meta"\n'
 PROJECT = '[project]\nname = "{name}"\nversion = "0"\ndescription = "a layout"\n'
 MESON = """project('mylib', version: '0')

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gradgate.suites.tests.scratch import Scratch
+from gradgate.suites.tests.scratch import SUM_OF_SQUARES, Scratch
 
 pytestmark = pytest.mark.xdist_group("pair_gate")
 
@@ -36,22 +36,7 @@ PLAIN = """import torch
 def square(x):
     return (x * x).sum()
 """
-OPS = """import torch
-
-class Square(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return (x * x).sum()
-
-    @staticmethod
-    def backward(ctx, upstream):
-        x, = ctx.saved_tensors
-        return 2 * upstream * x
-
-def square(x):
-    return Square.apply(x)
-"""
+OPS = SUM_OF_SQUARES + "\ndef square(x):\n    return Square.apply(x)\n"
 NAME = "square:square:torch@cpu"
 
 

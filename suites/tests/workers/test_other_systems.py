@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gradgate.suites.tests.scratch import SQUARE
 from gradgate.suites.workers import process as workers
 from gradgate.suites.workers.posix import MISSING
 
@@ -53,20 +54,13 @@ for root in (gradgate.suites, gradgate.references, gradgate.hw_profiles):
             raise SystemExit(f"{found.name}: {error}")
 """
 CHECK = {
-    "torch": """
+    "torch": SQUARE.replace("2 *", "FACTOR *")
+    + """
 x = torch.randn(3, 4)
-class Op(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-    @staticmethod
-    def backward(ctx, upstream):
-        return FACTOR * ctx.saved_tensors[0] * upstream
 def run(factor):
     global FACTOR
     FACTOR = factor
-    gradgate.check(lambda x: Op.apply(x), lambda x: x * x, (x,))
+    gradgate.check(lambda x: Square.apply(x), lambda x: x * x, (x,))
 """,
     "jax": """
 x = jax.numpy.ones((3, 4)) * 0.5
