@@ -28,6 +28,8 @@ EXTRAS = "jax,torch,triton,cuda,tpu,report,dask,asv"
 JUDGED = {"jax": "cross_entropy.py", "torch": "rms_norm.py"}
 """Framework -> the example that is judged with the oldest and the newest supported version."""
 SHARED = ROOT / ".nox" / "shared"
+INSTALL = ("-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--no-compile")
+"""Of the 19,000 files of all packages, most are never imported; Python compiles the others when they are."""
 
 
 def shared(session: nox.Session) -> Path:
@@ -42,7 +44,7 @@ def shared(session: nox.Session) -> Path:
     stamp = SHARED / "installed"
     if not stamp.exists() or stamp.read_text() != wanted:
         session.run(sys.executable, "-m", "venv", "--clear", str(SHARED), external=True)
-        pip = (str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet")
+        pip = (str(python), *INSTALL)
         # PyTorch is installed first and alone, with its version pinned and no index named: if pip's configured index
         # offers a build without CUDA, that build is used.
         torch = [pin for pin in GROUPS if pin.startswith("torch==")]
@@ -63,8 +65,8 @@ def verify(session: nox.Session) -> None:
     run(session, "gradgate.suites.cli", "verify", "--report", "report", *session.posargs)
 
 
-BESIDE = ("-n", "2", "--dist", "loadgroup", "--durations", "40", "--durations-min", "5")
-"""Two tests at once, those that share programs on one of two processes."""
+BESIDE = ("-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder", "--durations", "40", "--durations-min", "5")
+"""Two tests at once, those that share programs on one of two processes, in the order of `tests/conftest.py`."""
 METHODS = "reverse_recurrence or slim: or moonwalk: or mixflow: or precise_dp"
 """One method of each class, whose claims are judged through the pytest plugin, as a part of the nightly tests."""
 AT_A_PUSH = "reverse_recurrence:torch or slim:jax or moonwalk:torch or mixflow:torch or precise_dp:jax"
@@ -197,7 +199,7 @@ def toolchain(session: nox.Session) -> None:
         session.run("git", "worktree", "add", "--detach", "--quiet", str(tree), base, external=True)
         try:
             pins = _pins(nox.project.load_toml(tree / "pyproject.toml"))
-            pip = (str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet")
+            pip = (str(python), *INSTALL)
             session.run(*pip, *(pin for pin in pins if pin.startswith("torch==")), external=True)
             session.run(*pip, f"{tree}[{EXTRAS}]", *pins, external=True)
         finally:
@@ -228,7 +230,7 @@ def ends(session: nox.Session) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 session.run(sys.executable, "-m", "venv", folder, external=True)
                 python = Path(folder) / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-                pip = (str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet")
+                pip = (str(python), *INSTALL)
                 session.run(*pip, pin, f"{ROOT}[{name}]", external=True)
                 example = str(ROOT / "suites" / "guide" / "examples" / JUDGED[name])
                 session.run(str(python), "-m", "gradgate.suites.cli", "verify", example, external=True)

@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Make one ``--dist loadgroup`` group of a file's tests, which share programs and fixtures; a test's mark wins.
 
     What is too expensive for every push is marked. What was not asked for is left out, by ``-m`` and ``-k`` first: the
-    parts share what these leave.
+    parts share what these leave. Dear groups come first, so that no process is left with one at the end.
     """
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
@@ -83,11 +83,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     here = config.getoption("--part").part(
         nightly.touched(items, since) if since else items,
         lambda item: item.location[0],
-        lambda item: seconds.get(nightly.function_of(item.nodeid), nightly.CHEAP),
+        lambda item: nightly.cost(item.nodeid, seconds),
     )
     chosen = set(here)
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = here
+    items[:] = nightly.dear_first(here, _group)
+
+
+def _group(item: pytest.Item) -> str:
+    marker = item.get_closest_marker("xdist_group")
+    return str(marker.args[0] if marker and marker.args else item.location[0])
 
 
 @pytest.fixture(autouse=True)

@@ -1,10 +1,10 @@
 """Which tests are too expensive for every push, and run every night instead.
 
 ``nightly.toml`` names the expensive test functions and the processor seconds of one of their tests. Of each of them, a
-push runs as many tests as fit into `SHARE`, the same ones every time; all others are marked `nightly`. So every kind of
-test runs for a push unless one alone takes longer than the share, and ``nox -s nightly`` runs all of them. The table
-also names expensive fixtures that tests share: a push runs no test that needs one. For a pull request, ``nox -s nightly
--- --since REV`` runs what was left out in folders that the change touches.
+push runs as many tests as fit into `SHARE`, the same ones every time, or one that takes no longer than `ALONE`; all
+others are marked `nightly`. So every kind of test runs for a push unless one alone takes longer than that, and ``nox -s
+nightly`` runs all of them. The table also names expensive fixtures that tests share: a push runs no test that needs
+one. For a pull request, ``nox -s nightly -- --since REV`` runs what was left out in folders that the change touches.
 
 ``python -m gradgate.suites.tests.nightly report/*.xml`` writes the file again, from the JUnit reports of all shares of
 a nightly run.
@@ -19,7 +19,7 @@ import sys
 import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,19 +27,22 @@ import pytest
 from gradgate.suites.console.files import write_atomically
 
 TABLE = Path(__file__).with_name("nightly.toml")
-SHARE = 3.0
+SHARE = 1.0
 """Processor seconds that a push spends on one test function of the table."""
-EVERY_TIME = (
-    "pairs/test_pair_gate.py::test_a_wrong_gradient_fails_and_is_told",
-    "test_documents.py::test_the_first_example_of_the_readme_prints_what_it_shows",
-    "test_workflows.py::test_the_workflow_of_the_readme_gates_a_repository",
-    "watching/test_watch_command.py::test_the_bug_of_the_readme_is_found_in_a_package_whose_tests_pass",
-)
-"""Test functions that a push runs whatever they cost: the gate and what the README says, from end to end."""
+ALONE = 2.0
+"""Processor seconds of the dearest test that runs for a push although it takes more than the share."""
+EVERY_TIME = {
+    "pairs/test_pair_gate.py::test_a_wrong_gradient_fails_and_is_told": 35.0,
+    "test_documents.py::test_the_first_example_of_the_readme_prints_what_it_shows": 8.0,
+    "test_workflows.py::test_the_workflow_of_the_readme_gates_a_repository": 70.0,
+    "watching/test_watch_command.py::test_the_bug_of_the_readme_is_found_in_a_package_whose_tests_pass": 35.0,
+}
+"""Test functions that a push runs whatever they cost, and their seconds: the gate and what the README says, from end to
+end."""
 READ_BY = {"guide/": "site/"}
 """Folder of sources -> the tests that read it, beside those of its name: the site is built from the guide."""
 CHEAP = 0.1
-"""Processor seconds of a test that the table does not name, as the parts of a run are divided."""
+"""Processor seconds of a test that the table does not name."""
 
 
 def read(path: Path = TABLE) -> dict[str, float]:
@@ -56,12 +59,30 @@ def function_of(item: str) -> str:
     return item.partition("[")[0].partition("@")[0].rpartition("suites/tests/")[2]
 
 
-def left_to_the_night(items: Sequence[str], seconds: Mapping[str, float], share: float = SHARE) -> set[str]:
+def cost(item: str, seconds: Mapping[str, float]) -> float:
+    """Processor seconds of a test, as tests are divided among processes."""
+    name = function_of(item)
+    return EVERY_TIME.get(name) or seconds.get(name, CHEAP)
+
+
+def dear_first(items: Sequence[pytest.Item], group: Callable[[pytest.Item], str]) -> list[pytest.Item]:
+    """The tests, those of dear groups first: what is left for the end of a run is short."""
+    seconds, of_group = read(), dict[str, float]()
+    for item in items:
+        of_group[group(item)] = of_group.get(group(item), 0.0) + cost(item.nodeid, seconds)
+    return sorted(items, key=lambda item: (-of_group[group(item)], group(item)))
+
+
+def left_to_the_night(
+    items: Sequence[str], seconds: Mapping[str, float], share: float = SHARE, alone: float = ALONE
+) -> set[str]:
     """The tests that a push leaves out.
 
     Args:
         items: node ids of all tests.
         seconds: what one test of an expensive function costs.
+        share: what the tests of one function may cost.
+        alone: what a single one may cost.
     """
     of_function: dict[str, list[str]] = defaultdict(list)
     for item in items:
@@ -70,7 +91,7 @@ def left_to_the_night(items: Sequence[str], seconds: Mapping[str, float], share:
     for name, each in seconds.items():
         # By a hash, so that the kinds of parameters are mixed and a new test moves no other.
         mixed = sorted(of_function.get(name, []), key=lambda item: hashlib.sha256(item.encode()).hexdigest())
-        left.update(mixed[int(share / each) :])
+        left.update(mixed[max(int(share / each), each <= alone) :])
     return left
 
 
@@ -125,8 +146,11 @@ def measured(reports: Iterable[Path]) -> dict[str, float]:
     taken: dict[str, list[float]] = defaultdict(list)
     for report in reports:
         for case in ElementTree.parse(report).getroot().iter("testcase"):
-            place = str(case.get("classname")).partition("suites.tests.")[2].replace(".", "/")
-            taken[function_of(f"{place}.py::{case.get('name')}")].append(float(case.get("time", 0)))
+            place = str(case.get("classname")).partition("suites.tests.")[2]
+            file, _, inner = place.partition(".Test")  # a class of tests in the file
+            inside = f"::Test{inner}" if inner else ""
+            name = f"{file.replace('.', '/')}.py{inside}::{case.get('name')}"
+            taken[function_of(name)].append(float(case.get("time", 0)))
     expensive = {name: each for name, each in taken.items() if sum(each) > SHARE and name not in EVERY_TIME}
     return {name: float(f"{sum(each) / len(each):.2g}") for name, each in expensive.items()}
 

@@ -51,11 +51,13 @@ def items(name: str, number: int) -> list[str]:
 def test_as_many_tests_stay_as_fit_into_the_share() -> None:
     every = items("test_dear", 20) + items("test_cheap", 20) + items("test_huge", 2)
     seconds = {"a/test_a.py::test_dear": 3.0, "a/test_a.py::test_huge": 13.0}
-    left = nightly.left_to_the_night(every, seconds, share=12.0)
+    left = nightly.left_to_the_night(every, seconds, share=12.0, alone=12.0)
     assert len(left & set(items("test_dear", 20))) == 16
     assert not left & set(items("test_cheap", 20))
     assert left >= set(items("test_huge", 2))
-    assert left == nightly.left_to_the_night(every[::-1], seconds, share=12.0)
+    assert left == nightly.left_to_the_night(every[::-1], seconds, share=12.0, alone=12.0)
+    left = nightly.left_to_the_night(every, seconds, share=12.0, alone=13.0)
+    assert len(left & set(items("test_huge", 2))) == 1, "of a kind that is not too dear, one test stays"
 
 
 def test_a_new_test_moves_no_other() -> None:
@@ -66,10 +68,30 @@ def test_a_new_test_moves_no_other() -> None:
     assert len(stayed & still) >= 3
 
 
+class _Item:
+    def __init__(self, nodeid: str) -> None:
+        self.nodeid = nodeid
+
+
+def test_the_groups_that_take_longest_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nightly, "read", lambda: {"a/test_a.py::test_dear": 3.0})
+    monkeypatch.setattr(nightly, "EVERY_TIME", {"a/test_a.py::test_huge": 50.0})
+    every = [_Item(name) for name in [*items("test_cheap", 2), *items("test_dear", 2), *items("test_huge", 1)]]
+    ordered: list[Any] = nightly.dear_first(every, lambda item: item.nodeid.partition("[")[0])  # type: ignore[arg-type]
+    assert [item.nodeid.rpartition("::")[2] for item in ordered] == [
+        "test_huge[0]",
+        "test_dear[0]",
+        "test_dear[1]",
+        "test_cheap[0]",
+        "test_cheap[1]",
+    ]
+
+
 REPORT = """<testsuites><testsuite>
 <testcase classname="suites.tests.a.test_a" name="test_dear[x::y/z.py]" time="10.0"/>
 <testcase classname="suites.tests.a.test_a" name="test_dear[2]@group" time="12.0"/>
-<testcase classname="suites.tests.a.test_a" name="test_cheap" time="1.0"/>
+<testcase classname="suites.tests.a.test_a" name="test_cheap" time="0.5"/>
+<testcase classname="suites.tests.a.test_a.TestMany" name="test_one" time="4.0"/>
 <testcase classname="suites.tests.a.test_a" name="test_from_end_to_end" time="50.0"/>
 </testsuite></testsuites>"""
 
@@ -77,13 +99,14 @@ REPORT = """<testsuites><testsuite>
 def test_the_table_is_written_from_reports_and_keeps_its_comment_and_its_fixtures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nightly, "EVERY_TIME", ("a/test_a.py::test_from_end_to_end",))
+    monkeypatch.setattr(nightly, "EVERY_TIME", {"a/test_a.py::test_from_end_to_end": 50.0})
     report, table = tmp_path / "one.xml", tmp_path / "nightly.toml"
     report.write_text(REPORT)
     table.write_text('# why\n"a/test_gone.py::test_gone" = 3\n"a/test_a.py::site" = 40\n')
     nightly.write(nightly.measured([report]), table)
-    assert table.read_text() == '# why\n"a/test_a.py::site" = 40\n"a/test_a.py::test_dear" = 11\n'
-    assert nightly.read(table) == {"a/test_a.py::site": 40.0, "a/test_a.py::test_dear": 11.0}
+    rows = {"a/test_a.py::TestMany::test_one": 4, "a/test_a.py::site": 40, "a/test_a.py::test_dear": 11}
+    assert table.read_text() == "# why\n" + "".join(f'"{name}" = {each}\n' for name, each in rows.items())
+    assert nightly.read(table) == rows
 
 
 def test_a_test_that_needs_an_expensive_fixture_of_its_file_is_left_out() -> None:
