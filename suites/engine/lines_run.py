@@ -1,10 +1,11 @@
 """What of a pair's functions no judged problem reached: lines, second turns of loops, and conditions that are false.
 
-After its formula is upheld, both functions run again on the judged problems, until every line has run. Their files are
-the author's: none of a framework, of another installed package or of gradgate. Of a file, the functions that were
-called count, with all functions inside them; a function that nobody calls is seen by the line that would call it. Lines
-that end in a `raise` are left out: they compute nothing. Of an `if` without `else`, no line shows that it was false, so
-it is watched. One that asks `ctx.needs_input_grad` is left out: the claim `each_leaf_alone` calls it both ways.
+After its formula is upheld, both functions run again on the judged problems, until every line has run, and then in the
+narrower dtypes that the pair declares: a line of theirs is judged by the claims in floats. Their files are the
+author's: none of a framework, of another installed package or of gradgate. Of a file, the functions that were called
+count, with all functions inside them; a function that nobody calls is seen by the line that would call it. Lines that
+end in a `raise` are left out: they compute nothing. Of an `if` without `else`, no line shows that it was false, so it
+is watched. One that asks `ctx.needs_input_grad` is left out: the claim `each_leaf_alone` calls it both ways.
 
 A line of a JAX function ran if tracing ran it: the sides of `cond` and `while` are decisions (`exact.decisions`).
 """
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import itertools
@@ -26,7 +28,8 @@ from typing import Any
 
 from gradgate.references import loading, oracle
 from gradgate.references.backends import precision
-from gradgate.references.contract import Spec
+from gradgate.references.contract import Problem, Spec
+from gradgate.suites.checks.base import build
 from gradgate.suites.exact import programs, truth
 from gradgate.suites.judging import frames
 from gradgate.suites.judging.lines import Lines, Ranges
@@ -51,7 +54,7 @@ def of_pair(subject: Subject, tried: Tried, turns: Mapping[str, int]) -> tuple[L
 
     Cost: both functions once in floats, or one tracing for each shape and options in JAX; about twice that in Python,
     as every line is traced. It ends with the problem after which no line is missing, so with the first one if no
-    function is in an author's file.
+    function is in an author's file. In each narrower dtype, one problem for each choice of options.
     """
     pair = subject.function
     assert isinstance(pair, Pair)
@@ -61,9 +64,11 @@ def of_pair(subject: Subject, tried: Tried, turns: Mapping[str, int]) -> tuple[L
     try:
         with _traced_anew(pair.where):
             for spec, options in _unlike(pair, tried):
-                _run(subject, pair, spec, options, watch)
+                _run(subject, pair, oracle.in_widest(spec, pair.where, "float64"), options, watch)
                 if not watch.missing():
                     break
+            for problem, options in _narrower(subject, tried) if watch.missing() else ():
+                _run(subject, pair, problem, options, watch)
     except (Fault, Refuted, Inapplicable):
         return ()
     return tuple(one.summary(turns) for one in watch.files.values() if one.wanted)
@@ -85,9 +90,17 @@ def _unlike(pair: Pair, tried: Tried) -> Iterator[tuple[Spec, Mapping[str, Any]]
             yield spec, options
 
 
-def _run(subject: Subject, pair: Pair, spec: Spec, options: Mapping[str, Any], watch: _Watch) -> None:
+def _narrower(subject: Subject, tried: Tried) -> Iterator[tuple[Problem, Mapping[str, Any]]]:
+    """A problem for each choice of options, in each dtype but the widest."""
+    choices = {repr(sorted(options.items())): (spec, options) for spec, options in reversed(tried)}
+    for dtype in subject.declared.dtypes:
+        for spec, options in choices.values():
+            if dtype != spec.widest:
+                yield build(subject, dataclasses.replace(spec, dtype=dtype)), options
+
+
+def _run(subject: Subject, pair: Pair, problem: Problem, options: Mapping[str, Any], watch: _Watch) -> None:
     """Run the function and the reference once."""
-    problem = oracle.in_widest(spec, pair.where, "float64")
     plain = truth.evaluator("loss", (), pair.where).function
     for function in (functools.partial(pair, **options), plain):
         run = _in_jax if pair.where == "jax" else _in_torch

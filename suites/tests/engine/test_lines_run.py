@@ -45,9 +45,10 @@ function.defvjp(lambda x: (x ** 3, x), lambda x, g: (jax.jit(backward)(x, g),))
 PAIR = """
 pair = gradgate.Pair(
     lambda x: function(x), lambda x: x * x * x, inputs={{"x": gradgate.normal("N")}}, dims={{"N": {sizes}}},
-    framework="{framework}", name="cube",
+    framework="{framework}", name="cube", dtypes={dtypes},
 )
 """
+EVERY = ("float64", "float32", "bfloat16")
 BODIES: dict[str, tuple[str, tuple[int, ...], str]] = {
     "a line for many numbers": (
         "if len(x) > 100:\n    x = 2 * x\nreturn 3 * g * x * x",
@@ -97,19 +98,23 @@ BODIES: dict[str, tuple[str, tuple[int, ...], str]] = {
         "",
     ),
 }
+NARROW = 'if str(x.dtype).endswith("bfloat16"):\n    x = x + 0\nreturn 3 * g * x * x'
 REACHED = {"a line for many numbers": 101, "a loop with one chunk": 20, "a loop that is not entered": 20}
 REACHED |= {"a while loop with one turn": 20, "a condition that is always true": 101}
 """Body -> a size with which nothing is missing."""
 
 
-def verdict(folder: Path, framework: str, body: str, sizes: tuple[int, ...]) -> Verdict:
+def verdict(
+    folder: Path, framework: str, body: str, sizes: tuple[int, ...], dtypes: tuple[str, ...] = EVERY
+) -> Verdict:
     """The verdict on the formula of a pair whose backward pass is the body; its first line is line 1 here."""
     pytest.importorskip(framework)
     lines = "".join(f"    {line}\n" if line else "\n" for line in body.splitlines())
     before = {"torch": TORCH, "jax": JAX}[framework]
-    file = folder / str(sizes[-1]) / "ops.py"
+    file = folder / f"{sizes[-1]}-{len(dtypes)}" / "ops.py"
     file.parent.mkdir()
-    file.write_text(f"def backward(x, g):\n{lines}{before}{PAIR.format(sizes=sizes, framework=framework)}")
+    pair = PAIR.format(sizes=sizes, framework=framework, dtypes=dtypes)
+    file.write_text(f"def backward(x, g):\n{lines}{before}{pair}")
     return judged(load(f"{file}:pair"), ("gradient_exact",))["gradient_exact"]
 
 
@@ -142,6 +147,15 @@ def test_what_never_ran(framework: str, name: str, tmp_path: Path) -> None:
     assert Verdict.from_dict(found.to_dict()).lines == found.lines
     if name in REACHED:
         assert verdict(tmp_path, framework, body, (*sizes, REACHED[name])).unrun == ""
+
+
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+@pytest.mark.parametrize(("dtypes", "said"), [(EVERY, ""), (EVERY[:2], "no problem ran ops.py:2")], ids=["with", "not"])
+def test_a_line_for_a_narrow_dtype_runs_in_it(
+    framework: str, dtypes: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    found = verdict(tmp_path, framework, NARROW, (5, 1), dtypes)
+    assert (found.verdict, shifted(found)) == ("upheld", said), found.reason
 
 
 def test_loops_of_jax(tmp_path: Path) -> None:
