@@ -10,7 +10,6 @@ import argparse
 import contextlib
 import importlib
 import io
-import os
 import warnings
 from typing import Any
 
@@ -18,20 +17,6 @@ import sequences
 from sequences import Row
 
 CHUNK = 64
-
-
-def main() -> None:
-    """Print a table for each framework."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--framework", choices=("jax", "torch"))
-    parser.add_argument("--length", type=int, default=2048)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args()
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    for framework in [args.framework] if args.framework else ["torch", "jax"]:
-        print({"torch": in_torch, "jax": in_jax}[framework](args), flush=True)
 
 
 def in_torch(args: argparse.Namespace) -> str:
@@ -149,4 +134,4 @@ def in_jax(args: argparse.Namespace) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sequences.main(__doc__, {"torch": in_torch, "jax": in_jax}, length=2048, heads=4, width=64)

@@ -8,25 +8,10 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 from typing import Any
 
 import sequences
 from sequences import Row
-
-
-def main() -> None:
-    """Print a table for each framework."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--framework", choices=("jax", "torch"))
-    parser.add_argument("--length", type=int, default=1024)
-    parser.add_argument("--channels", type=int, default=128)
-    parser.add_argument("--state", type=int, default=16)
-    parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args()
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    for framework in [args.framework] if args.framework else ["torch", "jax"]:
-        print({"torch": in_torch, "jax": in_jax}[framework](args), flush=True)
 
 
 def in_torch(args: argparse.Namespace) -> str:
@@ -165,4 +150,4 @@ def in_jax(args: argparse.Namespace) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sequences.main(__doc__, {"torch": in_torch, "jax": in_jax}, length=1024, channels=128, state=16)

@@ -8,12 +8,31 @@ and the rows take turns. The cotangent of the output is drawn: XLA would not sto
 
 from __future__ import annotations
 
+import argparse
 import functools
 import importlib.metadata
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+
+def main(description: str | None, tables: Mapping[str, Callable[[argparse.Namespace], str]], **sizes: int) -> None:
+    """Print a table for each framework.
+
+    Args:
+        tables: framework -> the function that makes its table.
+        sizes: options of the command line, and their defaults.
+    """
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--framework", choices=sorted(tables))
+    for name, size in {**sizes, "repeats": 3}.items():
+        parser.add_argument(f"--{name}", type=int, default=size)
+    asked = parser.parse_args()
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    for framework in [asked.framework] if asked.framework else tables:
+        print(tables[framework](asked), flush=True)
 
 
 @dataclass

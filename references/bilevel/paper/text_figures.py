@@ -196,35 +196,19 @@ def _seconds() -> list[Published]:
         *(
             _row(
                 place,
-                "dynamic bytes, learning_lr over maml",
+                f"dynamic bytes, {task} over maml",
                 take,
                 "times",
                 f"{DERIVED}:quotient",
                 {
-                    "over": "Fig. 4, dynamic bytes, GPU / learning_lr",
+                    "over": f"Fig. 4, dynamic bytes, GPU / {task}",
                     "under": "Fig. 4, dynamic bytes, GPU / maml",
                     "take": take,
                 },
                 1.0,
                 upheld(equal(0.15, '"highly correlated gains between tasks": near-equal gains')),
             )
-            for take in ("least", "largest")
-        ),
-        *(
-            _row(
-                place,
-                "dynamic bytes, loss_weighting over maml",
-                take,
-                "times",
-                f"{DERIVED}:quotient",
-                {
-                    "over": "Fig. 4, dynamic bytes, GPU / loss_weighting",
-                    "under": "Fig. 4, dynamic bytes, GPU / maml",
-                    "take": take,
-                },
-                1.0,
-                upheld(equal(0.15, '"highly correlated gains between tasks": near-equal gains')),
-            )
+            for task in ("learning_lr", "loss_weighting")
             for take in ("least", "largest")
         ),
         _row(

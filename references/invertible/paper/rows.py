@@ -93,13 +93,18 @@ def time_ratio(method: str, other: str, layers: int, repeats: int = 5) -> float:
 
     On a network for a CPU: 8×8×4, batch 2, a JVP at a time, compiled.
     """
+    problem = revnet(4, layers, side=8, batch=2, norm="none").build("jax")
+    return seconds_over(_method(method), _method(other), problem, repeats)
+
+
+def seconds_over(one: Callable[..., Any], other: Callable[..., Any], problem: Any, repeats: int) -> float:
+    """Time of one function of a problem over another's, compiled and alternating in this process; the median."""
     import statistics
     import time
 
     import jax
 
-    problem = revnet(4, layers, side=8, batch=2, norm="none").build("jax")
-    runs = [jax.jit(_method(name)) for name in (method, other)]
+    runs = [jax.jit(one), jax.jit(other)]
 
     def seconds(run: Callable[..., Any]) -> float:
         start = time.perf_counter()

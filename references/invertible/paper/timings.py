@@ -18,7 +18,7 @@ def mapped_over_single(tangents: int = 256, repeats: int = 5) -> float:
     """Seconds of forward with so many tangents mapped together over those with one at a time, 8 layers (§6.2)."""
     problem = _small(8).build("jax")
     method = rows._method("forward")
-    return _quotient(
+    return rows.seconds_over(
         lambda problem: method(problem, tangents=tangents), lambda problem: method(problem), problem, repeats
     )
 
@@ -55,7 +55,7 @@ def unrolled(problem: Any) -> tuple[Any, Any]:
 
 def over_backprop(method: str, repeats: int = 5) -> float:
     """Seconds of a method over backprop's on `deep` (§1)."""
-    return _quotient(rows._method(method), rows._method("backprop"), deep().build("jax"), repeats)
+    return rows.seconds_over(rows._method(method), rows._method("backprop"), deep().build("jax"), repeats)
 
 
 def deep() -> InvertibleSpec:
@@ -67,18 +67,3 @@ def deep() -> InvertibleSpec:
 
 def _small(layers: int) -> InvertibleSpec:
     return InvertibleSpec(dtype="float32", layers=layers, channels=8, batch=32, activation="relu")
-
-
-def _quotient(one: Callable[..., Any], other: Callable[..., Any], problem: Any, repeats: int) -> float:
-    import jax
-
-    runs = [jax.jit(one), jax.jit(other)]
-
-    def seconds(run: Callable[..., Any]) -> float:
-        start = time.perf_counter()
-        jax.block_until_ready(run(problem))
-        return time.perf_counter() - start
-
-    for run in runs:
-        seconds(run)
-    return statistics.median(seconds(runs[0]) / seconds(runs[1]) for _ in range(repeats))

@@ -260,25 +260,23 @@ def vjp_curves(window: int) -> dict[str, list[float]]:
     }
 
 
+def _hundred(length: int) -> Any:
+    """The shapes of a problem of 100 diagonal layers."""
+    from gradgate.references.draws import shapes
+    from gradgate.references.state_space.problem import StateSpaceSpec
+
+    sizes: dict[str, Any] = {"layers": 100, "state": STATE, "width": WIDTH, "batch": BATCH, "vocabulary": 16}
+    return shapes(StateSpaceSpec(dtype="float32", activation="identity", length=length, **sizes))
+
+
 def _work(method: str, length: int, options: dict[str, Any]) -> int:
     """FLOPs of loss and gradient of 100 diagonal layers of the class's problems, in which B and C are N·P numbers."""
     from gradgate.hw_profiles import work
     from gradgate.references import registry
-    from gradgate.references.draws import shapes
-    from gradgate.references.state_space.problem import StateSpaceSpec
 
-    sizes: dict[str, Any] = {
-        "length": length,
-        "layers": 100,
-        "state": STATE,
-        "width": WIDTH,
-        "batch": BATCH,
-        "vocabulary": 16,
-    }
-    spec = StateSpaceSpec(dtype="float32", activation="identity", **sizes)
     [declared] = registry.methods("state_space", method, "jax")
     function = registry.load(declared.implementation)
-    return work.of(lambda problem: function(problem, **options), (shapes(spec),)).nominal_flops
+    return work.of(lambda problem: function(problem, **options), (_hundred(length),)).nominal_flops
 
 
 def training_work() -> dict[str, list[float]]:
@@ -296,18 +294,8 @@ def training_work() -> dict[str, list[float]]:
 def backward_share(method: str, length: int) -> float:
     """Percent of the FLOPs of loss and gradient that come in addition to those of the loss."""
     from gradgate.hw_profiles import work
-    from gradgate.references.draws import shapes
-    from gradgate.references.state_space.problem import StateSpaceSpec
 
-    sizes: dict[str, Any] = {
-        "length": length,
-        "layers": 100,
-        "state": STATE,
-        "width": WIDTH,
-        "batch": BATCH,
-        "vocabulary": 16,
-    }
-    problem = shapes(StateSpaceSpec(dtype="float32", activation="identity", **sizes))
+    problem = _hundred(length)
     forward = work.of(lambda problem: problem.loss(problem.params), (problem,)).nominal_flops
     return 100 * (1 - forward / _work(method, length, {}))
 

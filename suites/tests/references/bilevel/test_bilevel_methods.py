@@ -19,27 +19,14 @@ from gradgate.references.contract import IllegalOption, NotComposable, UsageErro
 from gradgate.references.oracle import split
 from gradgate.references.registry import load
 from gradgate.suites.checks import quantities, sweeps
-from gradgate.suites.exact import truth
 from gradgate.suites.judging.subject import Refuted, Subject
-from gradgate.suites.judging.tolerance import compare
+from gradgate.suites.tests.references import gradients
 
 EXACT = ("truncated_bptt", "mixflow", "reverse_over_forward", "log_remat")
 
 
-def run(framework: str, method: Any, spec: BilevelSpec, **options: Any) -> tuple[float, dict[str, Any]]:
-    """Loss and judged leaves of a method, which is a name or a callable."""
-    if isinstance(method, str):
-        method = load(registry.methods("bilevel", method, framework)[0].implementation)
-    with precision(framework, spec.dtype):
-        problem = spec.build(framework)  # type: ignore[arg-type]
-        loss, grads = method(problem, **options)
-    return float(loss), split(problem, grads)
-
-
-def worst(framework: str, method: Any, spec: BilevelSpec, **options: Any) -> float:
-    """The largest error, in units of the noise of plain backprop."""
-    _, grads = run(framework, method, spec, **options)
-    return compare(grads, truth.reference(spec, framework, spec.dtype), spec.dtype).ratio
+run = functools.partial(gradients.run, "bilevel")
+worst = functools.partial(gradients.worst, "bilevel")
 
 
 @pytest.mark.parametrize("task", ["maml", "learning_lr", "loss_weighting"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import pytest
@@ -16,14 +17,11 @@ from gradgate.references.invertible.paper import rows as paper
 from gradgate.references.invertible.paper import steps
 from gradgate.references.invertible.paper.training import curves, distance
 from gradgate.references.invertible.problem import InvertibleSpec
-from gradgate.references.oracle import split
-from gradgate.references.registry import load
 from gradgate.suites.engine.search import judge
-from gradgate.suites.exact import truth
 from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.subject import Subject
-from gradgate.suites.judging.tolerance import compare
 from gradgate.suites.judging.verdict import Task
+from gradgate.suites.tests.references import gradients
 
 EXACT = {
     "backprop": {},
@@ -35,19 +33,8 @@ EXACT = {
 SETTLED = InvertibleSpec(unit="dense tanh", layers=12, channels=6, batch=3, scale=0.1, bias=1.0, seed=8)
 
 
-def run(framework: str, method: str, spec: Any, **options: Any) -> tuple[float, dict[str, Any]]:
-    """The loss, and the leaves of the gradient that are judged."""
-    function = load(registry.methods("invertible", method, framework)[0].implementation)
-    with precision(framework, spec.dtype):
-        problem = spec.build(framework)
-        loss, grads = function(problem, **options)
-    return float(loss), split(problem, grads)
-
-
-def worst(framework: str, method: str, spec: Any, **options: Any) -> float:
-    """The largest error, in units of the noise of plain backprop."""
-    _, grads = run(framework, method, spec, **options)
-    return compare(grads, truth.reference(spec, framework, spec.dtype), spec.dtype).ratio
+run = functools.partial(gradients.run, "invertible")
+worst = functools.partial(gradients.worst, "invertible")
 
 
 @pytest.mark.parametrize("method", EXACT)

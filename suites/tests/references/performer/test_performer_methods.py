@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pytest
 
-from gradgate.references import oracle, registry
-from gradgate.references.backends import precision
+from gradgate.references import oracle
 from gradgate.references.contract import IllegalOption, UsageError
-from gradgate.references.oracle import split
 from gradgate.references.performer.problem import PerformerSpec
 from gradgate.references.performer.slicing import block_size
-from gradgate.references.registry import load
 from gradgate.suites.exact import truth
 from gradgate.suites.judging.tolerance import compare
+from gradgate.suites.tests.references import gradients
 
-
-def run(framework: str, method: str, spec: Any, **options: Any) -> tuple[float, dict[str, Any]]:
-    """The loss, and the leaves of the gradient that are judged."""
-    function = load(registry.methods("performer", method, framework)[0].implementation)
-    with precision(framework, spec.dtype):
-        problem = spec.build(framework)
-        loss, grads = function(problem, **options)
-    return float(loss), split(problem, grads)
-
-
-def worst(framework: str, method: str, spec: Any, **options: Any) -> float:
-    """The largest error, in units of the noise of plain backprop."""
-    _, grads = run(framework, method, spec, **options)
-    return compare(grads, truth.reference(spec, framework, spec.dtype), spec.dtype).ratio
+run = functools.partial(gradients.run, "performer")
+worst = functools.partial(gradients.worst, "performer")
 
 
 def wrong(method: str, spec: Any, **options: Any) -> set[str]:

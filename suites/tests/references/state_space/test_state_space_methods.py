@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -14,21 +15,15 @@ import pytest
 from gradgate.references import registry
 from gradgate.references.backends import precision, to_numpy
 from gradgate.references.contract import IllegalOption, NotComposable
-from gradgate.references.oracle import split
 from gradgate.references.registry import load, spec_class
 from gradgate.suites.exact import truth
 from gradgate.suites.judging.tolerance import compare
+from gradgate.suites.tests.references import gradients
 
 StateSpace = spec_class("state_space")
 
 
-def run(framework: str, method: str, spec: Any, **options: Any) -> tuple[float, dict[str, Any]]:
-    """The loss, and the leaves of the gradient that are judged."""
-    problem = spec.build(framework)
-    function = load(registry.methods("state_space", method, framework)[0].implementation)
-    with precision(framework, spec.dtype):
-        loss, grads = function(problem, **options)
-    return float(loss), split(problem, grads)
+run = functools.partial(gradients.run, "state_space")
 
 
 def wrong(framework: str, method: str, spec: Any, **options: Any) -> set[str]:
