@@ -35,9 +35,9 @@ CHUNK = 25
 GOAL = 20_000
 """Random pairs and calls of each framework, after which no more are judged on this code."""
 BLOCK = 5
-"""Seeds under which the claims of a class are judged together, so that they share compiled programs."""
+"""Seeds under which the claims of a method are judged together, so that they share compiled programs."""
 SEEDS = 20
-"""Seeds of each class and framework, after which no more are judged on this code."""
+"""Seeds of each method, after which no more are judged on this code."""
 MUTANTS = ["selftest", "--json", "report/selftest.json"]
 """The command that judges the mutants, and resumes."""
 KINDS = ("mutants", "seeds", *DRAWN)
@@ -66,8 +66,8 @@ def main(words: Sequence[str] | None = None) -> int:
             continue
         rows = _repeated(seconds, chosen.jobs) if kind == "seeds" else _drawn(kind, seconds, chosen.jobs)
         against |= any(row.alarms for row in rows)
-        codes = _classes() if kind == "seeds" else {f"{kind} {framework}": _code(kind) for framework in _there()}
-        lines += [counts.summary(counts.read(), what, code) for what, code in codes.items()]
+        codes = _methods() if kind == "seeds" else {f"{kind} {framework}": _code(kind) for framework in _there()}
+        lines += [counts.summary(counts.read(), f"{kind} {framework}", codes) for framework in _there()]
     for line in lines:
         terminal.console().print(line, soft_wrap=True, markup=False)
     return 1 if against else 0
@@ -92,19 +92,21 @@ def _code(kind: str) -> str:
     return digest(Keys(Path.cwd()).question((*JUDGING, DRAWN[kind].__module__), ()))[:16]
 
 
-def _classes() -> dict[str, str]:
-    """The classes in each framework, as in a row, and the hash of what judges them and of their methods."""
-    keys, found = Keys(Path.cwd()), dict[str, str]()
-    for framework in _there():
-        for family in registry.families():
-            places = sorted({m.implementation.partition(":")[0] for m in registry.methods(family, None, framework)})
-            found[f"seeds {family} {framework}"] = digest(keys.question((*JUDGING, *places), ()))[:16]
-    return found
+def _methods() -> dict[str, str]:
+    """The methods, as in a row, and a hash of what judges each and of its own module."""
+    keys = Keys(Path.cwd())
+    return {
+        f"seeds {method.framework} {method.family}:{method.name}": digest(
+            keys.question((*JUDGING, method.implementation.partition(":")[0]), ())
+        )[:16]
+        for framework in _there()
+        for method in registry.methods(None, None, framework)
+    }
 
 
 def _repeated(seconds: float, jobs: int, path: Path = counts.TABLE) -> list[Row]:
-    """Judge the claims that draw problems under further seeds, class by class, until the time is over; the new rows."""
-    end, codes, made = time.monotonic() + seconds, _classes(), list[Row]()
+    """Judge the claims that draw problems under further seeds, method by method, until the time is over; the rows."""
+    end, codes, made = time.monotonic() + seconds, _methods(), list[Row]()
     rows = counts.read(path)
     done = {
         what: sum(row.stop - row.start for row in rows if (row.what, row.code) == (what, code))
@@ -113,14 +115,13 @@ def _repeated(seconds: float, jobs: int, path: Path = counts.TABLE) -> list[Row]
     while time.monotonic() < end and min(done.values(), default=SEEDS) < SEEDS:
         what = min(done, key=done.__getitem__)
         start = max(1, counts.next_seed(rows, what))
-        _, family, framework = what.split()
-        row = repeated(family, framework, codes[what], start, start + BLOCK, jobs)
+        row = repeated(what, codes[what], start, start + BLOCK, jobs)
+        done[what] += BLOCK
         if row is None:
-            break
+            continue
         made.append(row)
         rows = [*counts.read(path), row]
         counts.write(rows, path)
-        done[what] += BLOCK
     return made
 
 

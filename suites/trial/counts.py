@@ -8,7 +8,7 @@ old ones: the counts of all codes are added, and those of this code are given be
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,7 +26,7 @@ class Row:
     """Seeds that were judged on one state of the code.
 
     Attributes:
-        what: what was drawn, such as ``pairs jax``.
+        what: what was drawn, such as ``pairs jax``; or whose claims were judged, such as ``seeds jax chain:revolve``.
         code: a hash of the modules that draw and judge.
         start, stop: the seeds start … stop − 1 were judged.
         alarms: the false alarms, in words, by their seeds.
@@ -90,10 +90,15 @@ def next_seed(rows: Sequence[Row], what: str) -> int:
     return max((row.stop for row in rows if row.what == what), default=0)
 
 
-def summary(rows: Sequence[Row], what: str, code: str) -> str:
-    """The counts of one kind in a line: of all codes, and of this one."""
-    every = [row for row in rows if row.what == what]
-    now = [row for row in every if row.code == code]
+def summary(rows: Sequence[Row], what: str, codes: Mapping[str, str]) -> str:
+    """The counts of one kind in a line: of all codes, and of this one.
+
+    Args:
+        what: what was drawn, or what the names of all that were begin with.
+        codes: what was drawn -> the hash of this code.
+    """
+    every = [row for row in rows if row.what == what or row.what.startswith(f"{what} ")]
+    now = [row for row in every if row.code == codes.get(row.what)]
     if not every:
         return f"{what}: none judged yet"
     dates = sorted({row.date for row in every})

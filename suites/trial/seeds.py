@@ -29,28 +29,25 @@ def judged(kind: str, framework: str, code: str, start: int, stop: int) -> Row:
     return Row(f"{kind} {framework}", code, start, stop, alarms, silent, seconds, counts.today())
 
 
-def repeated(family: str, framework: str, code: str, start: int, stop: int, jobs: int) -> Row | None:
-    """Judge the claims of a class that draw problems, under some seeds together, which share compiled programs.
+def repeated(what: str, code: str, start: int, stop: int, jobs: int) -> Row | None:
+    """Judge the claims of a method that draw problems, under some seeds together, which share compiled programs.
 
     A verdict that is not the declared one is a false alarm, or a fault that another seed does not see.
 
+    Args:
+        what: the method, as ``seeds jax chain:revolve``.
+
     Returns:
-        None if some were not judged; the next run goes on, because what was judged is kept.
+        None if some were not judged, as the terminal says; what was judged is kept for the next run.
     """
+    _, framework, method = what.split()
+    family, _, name = method.partition(":")
     began = os.times()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "repeat.json"
-        words = ["repeat", stop - start, "--first", start, "--family", family, "--framework", framework]
-        command = [
-            sys.executable,
-            "-m",
-            "gradgate.suites.cli",
-            *map(str, words),
-            "--jobs",
-            str(jobs),
-            "--json",
-            str(path),
-        ]
+        words = ["repeat", stop - start, "--first", start, "--family", family, "--method", name]
+        words += ["--framework", framework, "--jobs", jobs, "--json", path]
+        command = [sys.executable, "-m", "gradgate.suites.cli", *map(str, words)]
         if subprocess.run(command, check=False, stdin=subprocess.DEVNULL).returncode not in (0, 1):
             return None
         found = json.loads(path.read_bytes())
@@ -60,5 +57,4 @@ def repeated(family: str, framework: str, code: str, start: int, stop: int, jobs
         f"{flake['seed']} {Verdict.from_dict(flake).task.name}": f"{flake['verdict']}: {flake['reason']}"
         for flake in found["flakes"]
     }
-    what = f"seeds {family} {framework}"
     return Row(what, code, start, stop, alarms, 0, round(seconds, 1), counts.today(), len(found["judged"]))

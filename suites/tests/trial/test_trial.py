@@ -36,10 +36,12 @@ def test_rows_that_follow_each_other_on_one_code_are_joined_and_no_others(tmp_pa
     ]
     assert counts.next_seed(found, "pairs jax") == 150
     assert counts.next_seed(found, "calls jax") == 0
-    words = counts.summary(found, "pairs jax", "new")
+    words = counts.summary(found, "pairs jax", {"pairs jax": "new"})
     assert words.startswith("pairs jax: 1 false alarm in 149 (rate below 0.031), 2026-01-01 to 2026-01-02; 1 false")
-    assert counts.summary(found, "pairs torch", "other").endswith("2026-01-02 to 2026-01-02; none on this code")
-    assert counts.summary(found, "calls jax", "new") == "calls jax: none judged yet"
+    assert counts.summary(found, "pairs torch", {"pairs torch": "other"}).endswith(
+        "2026-01-02 to 2026-01-02; none on this code"
+    )
+    assert counts.summary(found, "calls jax", {}) == "calls jax: none judged yet"
 
 
 @pytest.mark.parametrize("judged", [1, 20, 1000])
@@ -143,44 +145,43 @@ FLAKE = {
 
 
 @pytest.mark.parametrize(("status", "flakes"), [(0, []), (1, [FLAKE]), (2, [])], ids=["right", "wrong", "unfinished"])
-def test_seeds_of_a_class_are_judged_by_repeat_and_a_flake_is_named(
+def test_seeds_of_a_method_are_judged_by_repeat_and_a_flake_is_named(
     status: int, flakes: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run(words: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
         asked = cli._parser(words[3:]).parse_args(words[3:])
-        assert (asked.runs, asked.first, asked.family, asked.framework, asked.jobs) == (5, 6, "chain", "torch", 2)
+        assert (asked.runs, asked.first, asked.jobs) == (5, 6, 2)
+        assert (asked.family, asked.method, asked.framework) == ("chain", "revolve", "torch")
         asked.json.write_text(json.dumps({"flakes": flakes, "judged": {"one": [6, 7, 8, 9, 10], "two": [6]}}))
         return subprocess.CompletedProcess([], status)
 
     monkeypatch.setattr(seeds.subprocess, "run", run)
-    row = seeds.repeated("chain", "torch", "code", 6, 11, 2)
+    row = seeds.repeated("seeds torch chain:revolve", "code", 6, 11, 2)
     assert (row is None) == (status == 2), "what is unfinished is not counted"
     if row:
-        assert (row.what, row.start, row.stop, row.each, row.judged) == ("seeds chain torch", 6, 11, 2, 10)
+        assert (row.what, row.start, row.stop, row.each, row.judged) == ("seeds torch chain:revolve", 6, 11, 2, 10)
         assert row.alarms == ({"7 chain:revolve:torch:value": "refuted: too large"} if flakes else {})
 
 
-def test_the_class_with_the_fewest_seeds_on_this_code_is_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_method_with_the_fewest_seeds_on_this_code_is_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, asked = tmp_path / "counts.json", list[tuple[str, int, int]]()
-    counts.write([Row("seeds one torch", "old", 1, 6, each=3), Row("seeds two torch", "new", 1, 6, each=4)], path)
+    one, two = "seeds torch chain:one", "seeds torch chain:two"
+    counts.write([Row(one, "old", 1, 6, each=3), Row(two, "new", 1, 6, each=4)], path)
 
-    def repeated(family: str, framework: str, code: str, start: int, stop: int, jobs: int) -> Row | None:
-        asked.append((family, start, stop))
-        return Row(f"seeds {family} {framework}", code, start, stop, each=4) if len(asked) < 4 else None
+    def repeated(what: str, code: str, start: int, stop: int, jobs: int) -> Row | None:
+        asked.append((what, start, stop))
+        return None if len(asked) == 2 else Row(what, code, start, stop, each=4)
 
-    monkeypatch.setattr(trial, "_classes", lambda: {"seeds one torch": "new", "seeds two torch": "new"})
+    monkeypatch.setattr(trial, "_methods", lambda: {one: "new", two: "new"})
+    monkeypatch.setattr(trial, "SEEDS", 10)
     monkeypatch.setattr(trial, "repeated", repeated)
-    assert len(trial._repeated(60.0, 1, path)) == 3
-    assert asked == [("one", 6, 11), ("one", 11, 16), ("two", 6, 11), ("one", 16, 21)]
+    assert len(trial._repeated(60.0, 1, path)) == 2
+    assert asked == [(one, 6, 11), (one, 11, 16), (two, 6, 11)], "one that is unfinished does not hold up the others"
     kept = [(row.what, row.code, row.start, row.stop, row.each) for row in counts.read(path)]
-    assert kept == [
-        ("seeds one torch", "old", 1, 6, 3),
-        ("seeds one torch", "new", 6, 16, 4),
-        ("seeds two torch", "new", 1, 11, 4),
-    ]
-    assert counts.summary(counts.read(path), "seeds one torch", "new").startswith(
-        "seeds one torch: no false alarms in 55"
-    )
+    assert kept == [(one, "old", 1, 6, 3), (one, "new", 6, 11, 4), (two, "new", 1, 11, 4)]
+    said = counts.summary(counts.read(path), "seeds torch", {one: "new", two: "new"})
+    assert said.startswith("seeds torch: no false alarms in 75")
+    assert "no false alarms in 60" in said.partition(";")[2]
     asked.clear()
     assert trial._repeated(-1.0, 1, path) == []
     assert asked == [], "when the time is over, nothing begins"
