@@ -14,6 +14,7 @@ from gradgate.references import registry
 from gradgate.references.contract import Claim, Method
 from gradgate.suites.commands import COMMANDS
 from gradgate.suites.report import power_section
+from gradgate.suites.trial import counts
 
 PUBLIC = ("gradgate", "gradgate.in_jax", "gradgate.in_torch")
 """The modules whose names are documented and stable."""
@@ -129,7 +130,30 @@ def calibration() -> str:
         told.append("")
     if missing := [name for name in registry.families() if name not in {one.family for one in sections}]:
         told.append(f"Not measured yet under these rules: {', '.join(missing)}.\n")
-    return "\n".join(told)
+    return "\n".join([*told, *right()])
+
+
+RIGHT = {
+    "pairs": "random right pairs",
+    "calls": "random right calls of `gradgate.check`",
+    "seeds": "claims of the reference methods under other seeds, 12 problems each",
+}
+"""Kind of what ``nox -s trial`` judges and counts -> in words."""
+
+
+def right() -> list[str]:
+    """What is right and was judged, and how much of it was refuted."""
+    lines = [
+        "## False alarms\n\nFrom `suites/trial/counts.json`, to which each `nox -s trial` adds. The last "
+        "column is the upper end of a one-sided exact interval at 95%.\n",
+        "| judged | framework | how many | false alarms | dates | rate below |\n|---|---|--:|--:|---|--:|",
+    ]
+    for kind, found in sorted(counts.kinds(counts.read()).items()):
+        name, framework = kind.split()
+        dates = found.first if found.first == found.last else f"{found.first} to {found.last}"
+        row = f"{found.judged:,} | {found.alarms or 'none'} | {dates} | {found.rate:.2g}"
+        lines.append(f"| {RIGHT[name]} | {framework} | {row} |")
+    return [*lines, ""]
 
 
 def classes() -> str:

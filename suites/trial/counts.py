@@ -8,7 +8,7 @@ old ones: the counts of all codes are added, and those of this code are given be
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -85,6 +85,41 @@ def write(rows: Sequence[Row], path: Path = TABLE) -> None:
     write_atomically(path, text + "\n")
 
 
+@dataclass(frozen=True)
+class Counted:
+    """What some rows say together.
+
+    Attributes:
+        judged: how many things gave an answer.
+        alarms: how many of these are false alarms.
+        first, last: the days of the rows.
+    """
+
+    judged: int
+    alarms: int
+    first: str
+    last: str
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Counted:
+        """The sums; at least one row."""
+        dates = [row.date for row in rows]
+        return cls(sum(row.judged for row in rows), sum(len(row.alarms) for row in rows), min(dates), max(dates))
+
+    @property
+    def rate(self) -> float:
+        """The upper bound on the rate of false alarms."""
+        return most_likely_below(self.alarms, self.judged)
+
+
+def kinds(rows: Iterable[Row]) -> dict[str, Counted]:
+    """The counts of each kind in each framework, such as ``seeds jax``, which has the seeds of all methods."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(" ".join(row.what.split()[:2]), []).append(row)
+    return {kind: Counted.of(some) for kind, some in found.items()}
+
+
 def next_seed(rows: Sequence[Row], what: str) -> int:
     """The first seed that no row has."""
     return max((row.stop for row in rows if row.what == what), default=0)
@@ -101,16 +136,14 @@ def summary(rows: Sequence[Row], what: str, codes: Mapping[str, str]) -> str:
     now = [row for row in every if row.code == codes.get(row.what)]
     if not every:
         return f"{what}: none judged yet"
-    dates = sorted({row.date for row in every})
-    here = f"{_counted(now)} on this code" if now else "none on this code"
-    return f"{what}: {_counted(every)}, {dates[0]} to {dates[-1]}; {here}"
+    found = Counted.of(every)
+    here = f"{_words(Counted.of(now))} on this code" if now else "none on this code"
+    return f"{what}: {_words(found)}, {found.first} to {found.last}; {here}"
 
 
-def _counted(rows: Sequence[Row]) -> str:
-    judged = sum(row.judged for row in rows)
-    alarms = sum(len(row.alarms) for row in rows)
-    words = f"{alarms or 'no'} false alarm{'s' if alarms != 1 else ''} in {judged}"
-    return f"{words} (rate below {most_likely_below(alarms, judged):.2g})" if judged else words
+def _words(found: Counted) -> str:
+    words = f"{found.alarms or 'no'} false alarm{'s' if found.alarms != 1 else ''} in {found.judged}"
+    return f"{words} (rate below {found.rate:.2g})" if found.judged else words
 
 
 def most_likely_below(alarms: int, judged: int) -> float:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gradgate.suites.site import checking, guide, navigation
+from gradgate.suites.site import checking, guide, navigation, reference
+from gradgate.suites.trial import counts
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,17 @@ def test_the_reference_has_docstrings_and_help_and_methods(site: Path) -> None:
     assert "backprop" in (site / "reference" / "chain.html").read_text()
     assert "gradient_exact" in (site / "reference" / "chain.backprop.html").read_text()
     assert "cotangent" in (site / "reference" / "gradgate.check.html").read_text()
+
+
+def test_the_counts_of_the_trial_are_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        counts.Row("seeds jax chain:revolve", "a", 1, 6, date="2026-01-01", each=200),
+        counts.Row("seeds jax chain:sqrt_n", "b", 1, 6, {"3 one": "refuted"}, date="2026-01-03", each=100),
+    ]
+    monkeypatch.setattr(counts, "read", lambda: rows)
+    assert (
+        reference.right()[-2] == f"| {reference.RIGHT['seeds']} | jax | 1,500 | 1 | 2026-01-01 to 2026-01-03 | 0.0032 |"
+    )
 
 
 def test_the_first_page_leads_to_installation_tutorial_libraries_and_atlas(site: Path) -> None:

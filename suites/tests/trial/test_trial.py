@@ -42,6 +42,9 @@ def test_rows_that_follow_each_other_on_one_code_are_joined_and_no_others(tmp_pa
         "2026-01-02 to 2026-01-02; none on this code"
     )
     assert counts.summary(found, "calls jax", {}) == "calls jax: none judged yet"
+    kinds = counts.kinds([*found, Row("seeds jax a:b", "new", 1, 6, each=3, date="2026-01-03")])
+    assert kinds["pairs jax"] == counts.Counted(149, 1, "2026-01-01", "2026-01-02")
+    assert kinds["seeds jax"] == counts.Counted(15, 0, "2026-01-03", "2026-01-03")
 
 
 @pytest.mark.parametrize("judged", [1, 20, 1000])
