@@ -29,7 +29,7 @@ from gradgate.suites.console.files import write_atomically
 TABLE = Path(__file__).with_name("nightly.toml")
 SHARE = 1.0
 """Processor seconds that a push spends on one test function of the table."""
-ALONE = 2.0
+ALONE = 3.0
 """Processor seconds of the dearest test that runs for a push although it takes more than the share."""
 EVERY_TIME = {
     "pairs/test_pair_gate.py::test_a_wrong_gradient_fails_and_is_told": 35.0,
