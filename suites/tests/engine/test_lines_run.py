@@ -158,6 +158,14 @@ def test_a_line_for_a_narrow_dtype_runs_in_it(
     assert (found.verdict, shifted(found)) == ("upheld", said), found.reason
 
 
+@pytest.mark.parametrize("framework", ["jax", "torch"])
+def test_an_error_in_a_narrow_dtype_hides_no_line(framework: str, tmp_path: Path) -> None:
+    """The claims in floats refute it; the formula is upheld, and the line that nothing runs is named."""
+    body = 'if str(x.dtype).endswith("bfloat16"):\n    raise TypeError\n' + BODIES["a line for many numbers"][0]
+    found = verdict(tmp_path, framework, body, (5, 1))
+    assert (found.verdict, shifted(found)) == ("upheld", "no problem ran ops.py:4"), found.reason
+
+
 def test_loops_of_jax(tmp_path: Path) -> None:
     """A scan is counted by its length and a while loop by its turns; both twice is nothing to say."""
     pytest.importorskip("jax")
