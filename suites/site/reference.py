@@ -136,7 +136,7 @@ def calibration() -> str:
 RIGHT = {
     "pairs": "random right pairs",
     "calls": "random right calls of `gradgate.check`",
-    "seeds": "claims of the reference methods under other seeds, 12 problems each",
+    "seeds": "verdicts on claims of the reference methods under other seeds, 12 problems each, inapplicable ones too",
 }
 """Kind of what ``nox -s trial`` judges and counts -> in words."""
 

@@ -118,6 +118,7 @@ def _repeated(seconds: float, jobs: int, path: Path = counts.TABLE) -> list[Row]
         row = repeated(what, codes[what], start, start + BLOCK, jobs)
         done[what] += BLOCK
         if row is None:
+            terminal.note(f"{what}: not all was judged, so nothing is counted; see above")
             continue
         made.append(row)
         rows = [*counts.read(path), row]

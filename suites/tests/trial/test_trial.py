@@ -166,7 +166,9 @@ def test_seeds_of_a_method_are_judged_by_repeat_and_a_flake_is_named(
         assert row.alarms == ({"7 chain:revolve:torch:value": "refuted: too large"} if flakes else {})
 
 
-def test_the_method_with_the_fewest_seeds_on_this_code_is_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_method_with_the_fewest_seeds_on_this_code_is_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, asked = tmp_path / "counts.json", list[tuple[str, int, int]]()
     one, two = "seeds torch chain:one", "seeds torch chain:two"
     counts.write([Row(one, "old", 1, 6, each=3), Row(two, "new", 1, 6, each=4)], path)
@@ -180,6 +182,7 @@ def test_the_method_with_the_fewest_seeds_on_this_code_is_next(tmp_path: Path, m
     monkeypatch.setattr(trial, "repeated", repeated)
     assert len(trial._repeated(60.0, 1, path)) == 2
     assert asked == [(one, 6, 11), (one, 11, 16), (two, 6, 11)], "one that is unfinished does not hold up the others"
+    assert f"{one}: not all was judged" in capsys.readouterr().err, "what was not judged is said"
     kept = [(row.what, row.code, row.start, row.stop, row.each) for row in counts.read(path)]
     assert kept == [(one, "old", 1, 6, 3), (one, "new", 6, 11, 4), (two, "new", 1, 11, 4)]
     said = counts.summary(counts.read(path), "seeds torch", {one: "new", two: "new"})
