@@ -25,9 +25,10 @@ from gradgate.suites.console import terminal
 from gradgate.suites.console.files import need_own, write_atomically
 from gradgate.suites.console.progress import progress
 from gradgate.suites.judging.run import Run
+from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.keeping.keys import Keys
 from gradgate.suites.selftest import judging, summary, table
-from gradgate.suites.selftest.outcomes import Outcomes
+from gradgate.suites.selftest.stored import LASTING, Stored
 from gradgate.suites.workers import cluster
 from gradgate.suites.workers.shards import cost
 from gradgate.suites.workers.supervisor import Limits, Supervisor
@@ -35,8 +36,6 @@ from gradgate.suites.workers.supervisor import Limits, Supervisor
 SCHEMA = 2
 BATCH = 24
 """Mutants that are handed out together where a time is given: most of them break methods of one class."""
-PLAIN = ("killed", "sound", "equivalent")
-"""The expected outcomes of mutants and unbroken methods. Any other outcome is printed at once, on a separate line."""
 DESCRIPTION = """\
 Put the suite on trial: every mutant, a reference method with one bug in it,
 has to be refuted.
@@ -94,11 +93,11 @@ def main(chosen: argparse.Namespace) -> int:
         "seed": chosen.seed,
     }
     run = Run(chosen.examples, chosen.seed, limit=0.75 * chosen.timeout)
-    stored = Outcomes(Keys(Path.cwd()), run)
+    stored = Stored(Keys(Path.cwd()), run)
     with stored.keys.parsing():
-        found = {name: None if chosen.fresh else stored.get(mutants[name]) for name in names}
-    outcomes = {name: outcome for name, outcome in found.items() if outcome is not None}
-    missing = [name for name in names if name not in outcomes]
+        verdicts = {name: {} if chosen.fresh else stored.get(mutants[name]) for name in names}
+    missing = [name for name in names if judging.missing(mutants[name], verdicts[name])]
+    outcomes = {name: judging.outcome(mutants[name], verdicts[name]) for name in names if name not in missing}
     if outcomes:
         terminal.note(
             f"{len(outcomes)} of {len(names)} outcomes reused: what decided them is unchanged; --fresh judges all"
@@ -108,11 +107,12 @@ def main(chosen: argparse.Namespace) -> int:
         cluster.judges(chosen.scheduler, supervisor) as judges,
         progress(len(names), "mutants", done=len(outcomes)) as show,
     ):
-        for outcome in _judged(missing, judges, chosen.minutes):
-            outcomes[outcome["name"]] = outcome
-            stored.put(mutants[outcome["name"]], outcome)
-            plain = outcome["status"] in PLAIN
-            show.advance(f"{outcome['name']}: {outcome['status']}", line=None if plain else True)
+        for outcome in _judged(missing, judges, verdicts, chosen.minutes):
+            name, lasting = outcome["name"], outcome["status"] in LASTING
+            outcomes[name] = outcome
+            if lasting:
+                stored.put(mutants[name], verdicts[name])
+            show.advance(f"{name}: {outcome['status']}", line=None if lasting else True)
             if chosen.json:
                 write_atomically(chosen.json, _text(head | share, outcomes))
     if chosen.json:  # a share with nothing to do writes its file, too
@@ -130,14 +130,16 @@ def main(chosen: argparse.Namespace) -> int:
     return summary.status(ordered, len(names))
 
 
-def _judged(names: Sequence[str], judges: cluster.Judges, minutes: float | None) -> Iterator[judging.Outcome]:
+def _judged(
+    names: Sequence[str], judges: cluster.Judges, verdicts: dict[str, dict[str, Verdict]], minutes: float | None
+) -> Iterator[judging.Outcome]:
     """The outcomes of mutants; if a time is given, none is begun after it."""
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
     size = max(1, len(names)) if minutes is None else BATCH
     for start in range(0, len(names), size):
         if time.monotonic() > end:
             return
-        yield from judging.judged(names[start : start + size], judges)
+        yield from judging.judged(names[start : start + size], judges, verdicts)
 
 
 def _chosen(chosen: argparse.Namespace) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from gradgate.suites.bugs.corpus import corpus, unbroken
@@ -32,18 +32,18 @@ def everything() -> dict[str, Mutant | OneSide]:
     return {**unbroken(), **corpus(), **one_side.mutants()}
 
 
-def judged(names: Iterable[str], supervisor: Judges) -> Iterator[Outcome]:
+def judged(
+    names: Iterable[str], supervisor: Judges, verdicts: MutableMapping[str, dict[str, Verdict]]
+) -> Iterator[Outcome]:
     """An outcome for every name, in the order in which the outcomes become known.
 
-    A mutant is first judged by the claim that is most likely to refute it, by the claims that must refute it, too, and
-    by all rivals. If the most likely claim does not refute it, the next claims follow one by one.
+    Args:
+        names: of mutants, of which something is missing.
+        supervisor: who judges.
+        verdicts: name -> claim -> the verdict, of what is judged already; gets the verdicts that were missing.
     """
     mutants = {name: everything()[name] for name in names}
-    verdicts: dict[str, dict[str, Verdict]] = {name: {} for name in mutants}
-    wanted = {
-        name: list(dict.fromkeys([*mutant.kill[:1], *mutant.also, *_beside(mutant)]))
-        for name, mutant in mutants.items()
-    }
+    wanted = {name: missing(mutant, verdicts[name]) for name, mutant in mutants.items()}
     for name in unbroken():  # judged twice, so that the compilation of the first time does not count as their cost
         if name in wanted:
             wanted[name] *= 2
@@ -57,11 +57,28 @@ def judged(names: Iterable[str], supervisor: Judges) -> Iterator[Outcome]:
             left[name] -= 1
             if left[name]:
                 continue
-            more = [claim for claim in mutants[name].kill if claim not in verdicts[name]][:1]
-            if more and _killer(mutants[name], verdicts[name]) is None:
+            if more := missing(mutants[name], verdicts[name]):
                 wanted[name] = more
             else:
-                yield _outcome(mutants[name], verdicts[name])
+                yield outcome(mutants[name], verdicts[name])
+
+
+def missing(mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict]) -> list[str]:
+    """The claims that have to be judged next; none if the outcome is known.
+
+    A mutant is first judged by the claim that is most likely to refute it, by the claims that must refute it, too, and
+    by all rivals. If the most likely claim does not refute it, the next claims follow one by one.
+    """
+    first = {*mutant.kill[:1], *mutant.also, *_beside(mutant)}
+    left = [claim for claim in claims(mutant) if claim not in verdicts]
+    if now := [claim for claim in left if claim in first]:
+        return now
+    return left[:1] if _killer(mutant, verdicts) is None else []
+
+
+def claims(mutant: Mutant | OneSide) -> list[str]:
+    """All claims and rivals by which a mutant may be judged."""
+    return list(dict.fromkeys([*mutant.kill, *mutant.also, *_beside(mutant)]))
 
 
 def _beside(mutant: Mutant | OneSide) -> list[str]:
@@ -81,12 +98,13 @@ def _kills(mutant: Mutant | OneSide, verdict: Verdict) -> bool:
     return verdict.verdict == mutant.verdict and _tells(verdict)
 
 
-def _killer(mutant: Mutant | OneSide, verdicts: dict[str, Verdict]) -> Verdict | None:
+def _killer(mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict]) -> Verdict | None:
     found = (verdicts[claim] for claim in mutant.kill if claim in verdicts)
     return next((verdict for verdict in found if _kills(mutant, verdict)), None)
 
 
-def _outcome(mutant: Mutant | OneSide, verdicts: dict[str, Verdict]) -> Outcome:
+def outcome(mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict]) -> Outcome:
+    """The outcome of a mutant of which nothing is missing."""
     asked, killer = [verdicts[claim] for claim in mutant.kill if claim in verdicts], _killer(mutant, verdicts)
     blind = next((verdicts[claim] for claim in mutant.also if not _kills(mutant, verdicts[claim])), None)
     last = next((verdict for verdict in verdicts.values() if not _tells(verdict)), blind or killer or asked[-1])
@@ -117,7 +135,7 @@ def _outcome(mutant: Mutant | OneSide, verdicts: dict[str, Verdict]) -> Outcome:
         "leaf": last.leaf,
         "error": finite(last.error),
         "reason": last.reason,
-        "judged": list(verdicts),
+        "judged": [claim for claim in claims(mutant) if claim in verdicts],
         "rivals": {
             name: {
                 "found": found.verdict in AGAINST,

@@ -26,7 +26,7 @@ from gradgate.suites.judging.subject import Inapplicable, Refuted, Subject
 from gradgate.suites.judging.verdict import Verdict
 from gradgate.suites.keeping.keys import Keys
 from gradgate.suites.selftest import judging, summary, table
-from gradgate.suites.selftest.outcomes import Outcomes, _described
+from gradgate.suites.selftest.stored import Stored, _described
 from gradgate.suites.workers.supervisor import Limits, Supervisor
 
 PUBLISHED = (
@@ -160,7 +160,8 @@ def test_what_a_bug_at_an_edge_waits_for_occurs_among_the_problems_of_its_class(
 
 def _judged(names: list[str], examples: int = 12) -> dict[str, judging.Outcome]:
     with Supervisor(Run(examples), jobs=1, limits=Limits(240)) as supervisor:
-        return {outcome["name"]: outcome for outcome in judging.judged(names, supervisor)}
+        verdicts: dict[str, dict[str, Verdict]] = {name: {} for name in names}
+        return {outcome["name"]: outcome for outcome in judging.judged(names, supervisor, verdicts)}
 
 
 def test_a_sample_is_killed_by_the_claim_that_was_named_and_an_equivalent_mutant_by_none(torch: Any) -> None:
@@ -239,31 +240,33 @@ def test_a_kill_is_reused_until_something_that_decided_it_changes(
 
     mutant = corpus()["chain.torch.planted_1e2"]
     keys = Keys(tmp_path)
-    stored = Outcomes(keys, Run(3, limit=0.75 * 300))
-    assert stored.get(mutant) is not None
-    closure = keys.closure
+    run, closure = Run(3, limit=0.75 * 300), keys.closure
+    all_claims = set(found[0]["judged"])
+    assert Stored(keys, run).get(mutant).keys() == all_claims
 
     def edited(module: str) -> Callable[..., dict[str, str]]:
         return lambda *asked: {name: text + (name == module) * "x" for name, text in closure(*asked).items()}
 
-    for module, remains in {
-        "gradgate.suites.checks.donation": True,  # it was not asked
-        "gradgate.suites.checks.exact": False,
-        "gradgate.suites.exact.balls": False,
-        "gradgate.suites.bugs.generic": False,
-        "gradgate.references.chain.in_torch.methods": False,
-        "gradgate.references.performer.in_torch.methods": True,
+    in_digits, rivals_of_torch = {"gradient_exact"}, all_claims & {claim.name for claim in rivals.CLAIMS}
+    for module, outdated in {
+        "gradgate.suites.checks.donation": set(),  # it was not asked
+        "gradgate.suites.checks.rivals": rivals_of_torch,
+        "gradgate.suites.checks.gradient": {judging.FLOATS},
+        "gradgate.suites.checks.exact": in_digits | {judging.FLOATS},  # which forgives at a kink what it forgives
+        "gradgate.suites.exact.balls": all_claims,
+        "gradgate.suites.bugs.generic": all_claims,
+        "gradgate.references.chain.in_torch.methods": all_claims,
+        "gradgate.references.performer.in_torch.methods": set(),
     }.items():
         monkeypatch.setattr(keys, "closure", edited(module))
-        assert (stored.get(mutant) is not None) == remains, module
+        assert all_claims - Stored(keys, run).get(mutant).keys() == outdated, module
 
 
 def test_two_bugs_of_one_operator_are_told_apart(torch: Any, tmp_path: Path) -> None:
-    stored = Outcomes(Keys(tmp_path), Run(3))
+    stored = Stored(Keys(tmp_path), Run(3))
     one, other = (corpus()[f"chain.torch.planted_1e{k}"] for k in (2, 3))
-    checks = ["gradgate.suites.checks.exact"]
     same = dataclasses.replace(other, name=one.name, story=one.story, planted=one.planted)
-    assert stored._decided_by(one, checks) != stored._decided_by(same, checks)
+    assert stored._decided_by(one, ["gradient_exact"]) != stored._decided_by(same, ["gradient_exact"])
 
 
 @pytest.mark.parametrize(
@@ -463,7 +466,7 @@ def test_a_bug_is_built_only_when_it_is_judged() -> None:
 
 
 def test_every_bug_is_described_and_no_two_alike() -> None:
-    """By its description an outcome is reused. One that calls itself is among what it captured."""
+    """By its description a verdict is reused. One that calls itself is among what it captured."""
     found: dict[str, list[str]] = {}
     for name, mutant in judging.everything().items():
         found.setdefault(repr(_described(mutant, set())), []).append(name)
