@@ -252,7 +252,7 @@ def test_a_kill_is_reused_until_something_that_decided_it_changes(
         "gradgate.suites.checks.donation": set(),  # it was not asked
         "gradgate.suites.checks.rivals": rivals_of_torch,
         "gradgate.suites.checks.gradient": {judging.FLOATS},
-        "gradgate.suites.checks.exact": in_digits | {judging.FLOATS},  # which forgives at a kink what it forgives
+        "gradgate.suites.checks.exact": in_digits | {judging.FLOATS},  # floats name a cast by it
         "gradgate.suites.exact.balls": all_claims,
         "gradgate.suites.bugs.generic": all_claims,
         "gradgate.references.chain.in_torch.methods": all_claims,
