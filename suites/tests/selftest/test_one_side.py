@@ -83,8 +83,8 @@ def test_the_selftest_judges_it_by_its_target() -> None:
     one = BUGS[0]
     assert judging.everything()[one.name] is one
     verdict = Verdict(one.task(one_side.CLAIM), "refuted")
-    outcome = judging._outcome(one, {one_side.CLAIM: verdict})
+    outcome = judging.outcome(one, {one_side.CLAIM: verdict})
     assert (outcome["status"], outcome["rivals"]) == ("killed", {})
-    upheld = judging._outcome(one, {one_side.CLAIM: Verdict(one.task(one_side.CLAIM), "upheld", 1)})
+    upheld = judging.outcome(one, {one_side.CLAIM: Verdict(one.task(one_side.CLAIM), "upheld", 1)})
     assert upheld["status"] == "survived"
     assert table.command(outcome) == f"gradgate verify {one.target} --claim gradient_exact"

@@ -337,9 +337,9 @@ def test_a_check_that_fails_by_itself_kills_nothing_and_is_told() -> None:
     mutant = corpus()["chain.torch.none_for_a_leaf"]
     for reason in ("the check itself failed, please report it: KeyError", "importing x raised LookupError: no text"):
         verdict = Verdict(mutant.task("tree"), "error", reason=reason)
-        assert judging._outcome(mutant, {"tree": verdict})["status"] == "undecided"
+        assert judging.outcome(mutant, {"tree": verdict})["status"] == "undecided"
     told = Verdict(mutant.task("tree"), "refuted", reason="wrong tree")
-    assert judging._outcome(mutant, {"tree": told})["status"] == "killed"
+    assert judging.outcome(mutant, {"tree": told})["status"] == "killed"
 
 
 def test_bits_are_compared_with_another_implementation(case: Callable[..., Case]) -> None:
@@ -428,7 +428,7 @@ def test_a_mutant_that_one_of_its_further_claims_does_not_see_survives() -> None
     exact = Verdict(mutant.task("gradient_exact"), "refuted", 1)
     for verdict, status in (("refuted", "killed"), ("upheld", "survived")):
         floats = Verdict(mutant.task("gradient_float64"), verdict, 1)
-        found = judging._outcome(mutant, {"gradient_exact": exact, "gradient_float64": floats})
+        found = judging.outcome(mutant, {"gradient_exact": exact, "gradient_float64": floats})
         assert found["status"] == status
     assert found["claim"] == "gradient_float64"
 
