@@ -54,13 +54,13 @@ CHECKS: dict[str, Check] = {
     "autograd": Check(f"{HERE}.eager:autograd", share=0.12),
     "module_protocol": Check(f"{HERE}.modules:module_protocol", share=0.25),
     "unbiased": Check(f"{HERE}.statistics:unbiased", share=0.03),
-    "rival_gradcheck": Check(f"{HERE}.rivals:gradcheck", share=0.03),
-    "rival_check_grads": Check(f"{HERE}.rivals:check_grads", share=0.03),
-    "rival_check_vjp": Check(f"{HERE}.rivals:check_vjp", share=0.03),
-    "rival_assert_allclose": Check(f"{HERE}.rivals:assert_allclose", share=0.03),
-    "rival_assert_close": Check(f"{HERE}.rivals:assert_close", share=0.03),
-    "rival_isapprox": Check(f"{HERE}.rivals:isapprox", share=0.03),
-    "rival_gradbench": Check(f"{HERE}.rivals:gradbench", share=0.03),
+    "rival_gradcheck": Check(f"{HERE}.rivals.of_torch:gradcheck", share=0.03),
+    "rival_check_grads": Check(f"{HERE}.rivals.of_jax:check_grads", share=0.03),
+    "rival_check_vjp": Check(f"{HERE}.rivals.of_jax:check_vjp", share=0.03),
+    "rival_assert_allclose": Check(f"{HERE}.rivals.comparisons:assert_allclose", share=0.03),
+    "rival_assert_close": Check(f"{HERE}.rivals.comparisons:assert_close", share=0.03),
+    "rival_isapprox": Check(f"{HERE}.rivals.comparisons:isapprox", share=0.03),
+    "rival_gradbench": Check(f"{HERE}.rivals.comparisons:gradbench", share=0.03),
 }
 
 __all__ = ["CHECKS", "Case", "Check"]

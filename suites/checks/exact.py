@@ -5,23 +5,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from gradgate.references import oracle
-from gradgate.references.backends import UNIT_ROUNDOFF, leaves, named_leaves, precision, to_numpy
+from gradgate.references.backends import leaves, precision, to_numpy
 from gradgate.references.contract import Problem, Tree
-from gradgate.references.oracle import in_widest
 from gradgate.suites.checks import another, kinks
 from gradgate.suites.checks.base import Case, Excused, Rejected
+from gradgate.suites.checks.evaluation import CANNOT, SLIGHT, cast_alone, checked, evaluator, guarded, problem_of
 from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.exact.agreement import LIMIT, Agreement, NotFinite, compare, settle
 from gradgate.suites.exact.lines import path_of
 from gradgate.suites.exact.parting import (
     Parting,
-    TooLong,
     Watch,
     first_apart,
     made_before,
@@ -32,8 +31,8 @@ from gradgate.suites.exact.parting import (
 from gradgate.suites.exact.programs import Evaluator, Result
 from gradgate.suites.exact.rounded import explained
 from gradgate.suites.judging.explain import UNSCALED, listed
-from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted, check_form
-from gradgate.suites.pairs.spec import PairProblem, PairSpec
+from gradgate.suites.judging.subject import Fault, Inapplicable, Refuted
+from gradgate.suites.pairs.spec import PairProblem
 
 NUDGE = 2.0**-20
 """Relative change of the numbers that a program reads out of tensors, to see whether its result depends on them. It is
@@ -42,9 +41,6 @@ NEAR = 1e-4
 """Largest relative difference that is tried to be put down to constants: that of a float32 constant, amplified."""
 ROUNDED = 1e-12
 """Largest relative error that is put down to constants where the value to blame is looked for."""
-SLIGHT = 1e-2
-"""Relative error up to which a cast to fewer bits may be to blame."""
-CANNOT = "cannot be evaluated in sixty digits"
 
 
 def gradient(case: Case) -> None:
@@ -54,7 +50,7 @@ def gradient(case: Case) -> None:
     """
     loss, options = case.claimed
     plain = truth.evaluator(loss, tuple(sorted(options.items())), case.subject.declared.framework)
-    _judge(case, _of_method(case), plain)
+    _judge(case, evaluator(case), plain)
 
 
 def second_order(case: Case) -> None:
@@ -63,41 +59,8 @@ def second_order(case: Case) -> None:
     framework = case.subject.declared.framework
     plain = truth.evaluator(loss, tuple(sorted(options.items())), framework)
     twice = functools.partial(programs.differentiated, backend=framework)
-    own = case.subject.program("exact, twice", case.options, lambda: Evaluator(twice(_checked(case))))
+    own = case.subject.program("exact, twice", case.options, lambda: Evaluator(twice(checked(case))))
     _judge(case, own, plain, programs.direction(case.problem(), 0))
-
-
-def evaluated(case: Case, digits: int) -> Result:
-    """The method's answer on a case, in balls.
-
-    Raises:
-        Unknown, Undecided, Refuted, Fault: as for `Evaluator`, and for the method itself.
-    """
-    problem = _problem(case)
-    return _guarded(case, problem, lambda: _of_method(case)(problem, digits))
-
-
-def _problem(case: Case) -> Problem:
-    """A new Problem for every evaluation: a method that overwrites its input must not change the oracle's input."""
-    return in_widest(case.spec, case.subject.declared.framework, "float64")
-
-
-def _of_method(case: Case) -> Evaluator:
-    """The method's program; kept with the method, because JAX traces it once for all problems of a shape."""
-    found: Evaluator = case.subject.program("exact", case.options, lambda: Evaluator(_checked(case)))
-    return found
-
-
-def _checked(case: Case) -> Callable[[Problem], Any]:
-    """The method, which raises Refuted for an answer of the wrong form."""
-
-    def checked(problem: Problem) -> Any:
-        expected = named_leaves(problem.params)
-        answer = case.subject.function(problem, **case.options)
-        check_form(expected, answer)
-        return answer
-
-    return checked
 
 
 def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> None:
@@ -113,14 +76,14 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
 
     def values(digits: int, **how: Any) -> Result:
         with balls.digits(digits):
-            problem = _problem(case)
-            result = _guarded(case, problem, lambda: method(problem, digits, *trees, **how))
+            problem = problem_of(case)
+            result = guarded(case, problem, lambda: method(problem, digits, *trees, **how))
         found.append(result)
         return result
 
     def plainly(digits: int, **how: Any) -> Result:
         if how or balls.standing_now():
-            return plain(_problem(case), digits, *trees, **how)
+            return plain(problem_of(case), digits, *trees, **how)
         loss, options = case.claimed
         claimed = loss, tuple(sorted(options.items()))
         return truth.result(case.spec, case.subject.declared.framework, *claimed, digits, bool(trees))
@@ -164,7 +127,7 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
         where = noted or _apart(case, agreement, values, plainly)
     ignored = "" if trees or _against_itself(case) else _ignored(case, agreement, own.values, plain)
     slight = not agreement.open and agreement.error <= SLIGHT
-    cast = _cast(case, own.narrowed, plainly(60).narrowed).sentence if slight else ""
+    cast = cast_alone(case, own.narrowed, plainly(60).narrowed).sentence if slight else ""
     places = "; ".join(filter(None, [ignored, cast, _exchanged(agreement, own.values, plainly), where.sentence]))
     said = _told(agreement, _meaning(case, agreement, own.values, plainly), own.values, places)
     said += f"; {UNSCALED}" if "" not in agreement.wrong and not agreement.open and _adds(case) else ""
@@ -191,10 +154,10 @@ def _excused(case: Case, method: Evaluator, plain: Evaluator, trees: tuple[Tree,
     recordings: programs.Recordings = {}
 
     def of_method(problem: Problem, digits: int) -> Any:
-        return _guarded(case, problem, lambda: method(problem, digits, *trees)).values
+        return guarded(case, problem, lambda: method(problem, digits, *trees)).values
 
     return kinks.excused(
-        lambda: _problem(case),
+        lambda: problem_of(case),
         of_method,
         lambda problem, digits: plain(problem, digits, *trees, recordings=recordings).values,
         case.subject.declared.dtypes,
@@ -241,7 +204,7 @@ def _by_constants(
     Raises:
         Rejected: a constant moves a comparison.
     """
-    problem = _problem(case)
+    problem = problem_of(case)
     arrays = [to_numpy(leaf) for leaf in leaves([problem.params, problem.data, *trees]) if leaf is not None]
     data = frozenset(abs(x) for array in arrays if array.dtype.kind == "f" for x in array.ravel().tolist())
 
@@ -270,24 +233,6 @@ def _share(absolute: float, leaf: Any) -> float:
     """An absolute error relative to the norm of a leaf."""
     size = float(np.linalg.norm(balls.floats(leaf).astype(float).ravel()))
     return absolute / size if size else absolute
-
-
-def _guarded(case: Case, problem: Problem, evaluate: Callable[[], Result]) -> Result:
-    """Evaluate foreign code under its limits.
-
-    Raises:
-        Unknown, Undecided, TooLong: unchanged. Refuted: it returns something other than
-        (loss, grads), or fails only for this value of an option. Fault: it raised anything else.
-    """
-    try:
-        result: Result = case.subject.guard(problem, case.options, evaluate)
-    except Fault as fault:
-        cause = fault.__cause__
-        if isinstance(cause, (balls.Unknown, balls.Undecided, TooLong)):
-            raise cause from None
-        case.subject.call(case.problem(), case.options, eager=True)  # if it fails, too, its error says more
-        raise
-    return result
 
 
 def _leaves(case: Case, result: Result) -> dict[str, Any]:
@@ -373,48 +318,9 @@ def _followed(case: Case) -> str:
         return ""
 
 
-@contextlib.contextmanager
-def naming_a_cast(case: Case, dtype: str) -> Iterator[None]:
-    """The scope in which a refutation of a pair in floats names a cast of the function to fewer bits than `dtype` has.
-
-    Raises:
-        Refuted: the one raised in the scope; its message ends with the cast, if there is one.
-    """
-    try:
-        yield
-    except Refuted as wrong:
-        if (
-            not isinstance(case.spec, PairSpec)
-            or not (wrong.error or 1.0) <= SLIGHT
-            or case.spec.work() > truth.AFFORDABLE
-        ):
-            raise
-        loss, options = case.claimed
-        claimed = loss, tuple(sorted(options.items()))
-        try:
-            with balls.digits(60):
-                found = evaluated(case, 60)
-                plain = truth.result(case.spec, case.subject.declared.framework, *claimed, 60, False).narrowed
-        except (balls.Unknown, balls.Undecided, Inapplicable, Refuted, Fault):
-            raise wrong from None
-        unit = UNIT_ROUNDOFF[dtype]
-        fewer = {name: line for name, line in found.narrowed.items() if UNIT_ROUNDOFF.get(name, 1.0) > unit}
-        cast = _cast(case, fewer, plain)
-        said = "; ".join(filter(None, [str(wrong), cast.sentence]))
-        raise Refuted(said, wrong.leaf, wrong.error, wrong.noise, wrong.line or path_of(cast.line)) from None
-
-
-def _cast(case: Case, narrowed: Mapping[str, str], plain: Collection[str]) -> Parting:
-    """A cast of the function to fewer bits that the reference does not make."""
-    for dtype, line in sorted(narrowed.items()):
-        if dtype not in plain and dtype != case.widest:
-            return Parting(f"it casts to {dtype}{f' at {line}' * bool(line)}, and the reference does not", line)
-    return Parting("")
-
-
 def _ignored(case: Case, agreement: Agreement, values: Mapping[str, Any], plain: Evaluator) -> str:
     """The output whose upstream gradient the backward pass ignores, in words; "" if there is none."""
-    problem = _problem(case)
+    problem = problem_of(case)
     cotangents = problem.data.get("cotangents", {}) if isinstance(problem, PairProblem) else {}
     if len(cotangents) < 2 or agreement.open or "" in agreement.wrong:
         return ""

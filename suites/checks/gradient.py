@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from gradgate.references.oracle import scales
-from gradgate.suites.checks import another, exact
+from gradgate.suites.checks import another, evaluation
 from gradgate.suites.checks.base import Case
 from gradgate.suites.judging.subject import Refuted
 from gradgate.suites.judging.tolerance import ADVICE, beside, sharper
@@ -31,7 +31,7 @@ def gradient(case: Case) -> None:
         last = f"layers[{case.spec.layers - 1}]"  # type: ignore[attr-defined]
         grads = {name: leaf for name, leaf in grads.items() if name.startswith(last)}
     naming = another.naming_a_wrong_loss(case, loss, grads, reference, dtype)
-    with naming, _advised(case), exact.naming_a_cast(case, dtype):
+    with naming, _advised(case), evaluation.naming_a_cast(case, dtype):
         case.judge(grads, reference, dtype)
     if measured.inside:
         case.remark = beside(grads, measured, dtype)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gradgate.suites.checks import exact
+from gradgate.suites.checks import evaluation
 from gradgate.suites.checks.base import Case, Rejected
 from gradgate.suites.exact import balls
 from gradgate.suites.exact.agreement import NotFinite, settle
@@ -82,9 +82,9 @@ def _run(case: Case, order: str, digits: int, **tuning: Any) -> tuple[Result, Tr
 
     try:
         with balls.digits(digits), traced(order, **tuning) as traces:
-            return exact.evaluated(case, digits), traces
+            return evaluation.evaluated(case, digits), traces
     except balls.Unknown as why:
-        raise Inapplicable(f"{exact.CANNOT}: {why}") from None
+        raise Inapplicable(f"{evaluation.CANNOT}: {why}") from None
     except balls.Undecided as why:
         raise Rejected from why
 

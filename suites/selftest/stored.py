@@ -22,7 +22,7 @@ from gradgate.suites.bugs.of_pairs.one_side import OPERATORS, OneSide
 from gradgate.suites.checks import CHECKS
 from gradgate.suites.imports import strings_of
 from gradgate.suites.judging.run import Run
-from gradgate.suites.judging.verdict import Verdict, finite
+from gradgate.suites.judging.verdict import Task, Verdict, finite
 from gradgate.suites.keeping.keys import JUDGING, Keys
 from gradgate.suites.keeping.store import CannotKeep, Store
 from gradgate.suites.selftest.judging import claims
@@ -63,7 +63,8 @@ class Stored:
 
     def put(self, mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict]) -> None:
         """Store the verdicts on a mutant, unless modules that judged it were edited since the run began."""
-        if not self.keys.unchanged(JUDGING, _made_by(mutant)[0]):
+        checks = {_module_of(mutant.task(claim)) for claim in verdicts}
+        if not self.keys.unchanged((*JUDGING, *checks), _made_by(mutant)[0]):
             return
         decided, value = self._decided_by(mutant, verdicts), {}
         for claim, verdict in verdicts.items():
@@ -82,17 +83,21 @@ class Stored:
         found, (places, bug) = {}, _made_by(mutant)
         for claim in asked:
             task = mutant.task(claim)
-            check = CHECKS[task.check].place.partition(":")[0]
+            check = _module_of(task)
             if (places, check) not in self._modules:
-                needed = self.keys.closure((check,), ())
-                used = {
+                used = self.keys.closure((check,), ()) | {
                     name: text
                     for name, text in self.keys.closure(JUDGING, places).items()
-                    if name in needed or not name.startswith(f"{ALL_CHECKS}.")
+                    if not name.startswith(f"{ALL_CHECKS}.")
                 }
                 self._modules[places, check] = self.keys.question((), (), used)
             found[claim] = digest(repr((self._modules[places, check], dataclasses.astuple(task), bug)))
         return found
+
+
+def _module_of(task: Task) -> str:
+    """The module of the check that judges a task."""
+    return CHECKS[task.check].place.partition(":")[0]
 
 
 def _made_by(mutant: Mutant | OneSide) -> tuple[tuple[str, ...], str]:

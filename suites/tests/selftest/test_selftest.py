@@ -247,12 +247,15 @@ def test_a_kill_is_reused_until_something_that_decided_it_changes(
     def edited(module: str) -> Callable[..., dict[str, str]]:
         return lambda *asked: {name: text + (name == module) * "x" for name, text in closure(*asked).items()}
 
-    in_digits, rivals_of_torch = {"gradient_exact"}, all_claims & {claim.name for claim in rivals.CLAIMS}
+    rivals_of_torch, numerical = all_claims & set(judging.RIVALS), {"gradcheck", "gradcheck_fast"}
     for module, outdated in {
         "gradgate.suites.checks.donation": set(),  # it was not asked
-        "gradgate.suites.checks.rivals": rivals_of_torch,
+        "gradgate.suites.checks.rivals.of_torch": numerical,
+        "gradgate.suites.checks.rivals.of_jax": set(),
+        "gradgate.suites.checks.rivals.comparisons": rivals_of_torch - numerical,
         "gradgate.suites.checks.gradient": {judging.FLOATS},
-        "gradgate.suites.checks.exact": in_digits | {judging.FLOATS},  # floats name a cast by it
+        "gradgate.suites.checks.exact": {"gradient_exact"},
+        "gradgate.suites.checks.evaluation": {"gradient_exact", judging.FLOATS},  # floats name a cast by it
         "gradgate.suites.exact.balls": all_claims,
         "gradgate.suites.bugs.generic": all_claims,
         "gradgate.references.chain.in_torch.methods": all_claims,
