@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from gradgate.references import oracle
 from gradgate.references.backends import UNIT_ROUNDOFF, leaves, precision, to_numpy, tree_map
+from gradgate.references.contract import Problem
 from gradgate.suites.checks.base import Case
 from gradgate.suites.judging.subject import Fault, Refuted
 from gradgate.suites.judging.tolerance import compare_value
@@ -47,48 +48,54 @@ def naming_a_wrong_loss(
 def sentence(case: Case, loss: float, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str) -> str:
     """``another function``: its loss, plain evaluation's loss and, if that can be decided, whose the gradient is."""
     said = f"another function: its loss is {loss!r} where plain evaluation gives {reference.loss!r}"
-    return "; ".join(filter(None, [said, follows(case, grads, reference, dtype)]))
+
+    def value(problem: Problem) -> float:
+        return float(case.subject.call(problem, case.options)[0])
+
+    with contextlib.suppress(Fault, Refuted):
+        said = "; ".join(filter(None, [said, follows(case.problem(dtype), value, grads, reference.grads)]))
+    return said
 
 
-def follows(case: Case, grads: Mapping[str, Any], reference: oracle.Reference, dtype: str) -> str:
+def follows(
+    problem: Problem, value: Callable[[Problem], float], grads: Mapping[str, Any], plain: Mapping[str, Any]
+) -> str:
     """Whether a method's gradient is the gradient of the method's own loss, by central differences of that loss.
+
+    Args:
+        value: the method's loss on a problem with other parameters.
+        grads, plain: the gradients of the method and of plain evaluation, judged leaf -> floats.
 
     Returns:
         ``the gradient follows it``, ``the gradient is plain evaluation's``, ``the gradient is of neither``; or "" if
-        the differences are too coarse to decide, or the method fails at a point near the problem.
+        the differences are too coarse to decide.
 
-    Cost: four calls of the method.
+    Cost: four calls of `value`, whose errors are not caught.
     """
-    own, plain, scale = 0.0, 0.0, 0.0
+    own, other, scale = 0.0, 0.0, 0.0
     for seed in (1, 2):
-        try:
-            slope, vector = _slope(case, dtype, seed)
-        except (Fault, Refuted):
-            return ""
-        along = [
-            sum(float(np.sum(np.asarray(g[name]) * vector[name])) for name in grads) for g in (grads, reference.grads)
-        ]
-        own, plain = max(own, abs(slope - along[0])), max(plain, abs(slope - along[1]))
+        slope, vector = _slope(problem, value, seed)
+        along = [sum(float(np.sum(np.asarray(g[name]) * vector[name])) for name in grads) for g in (grads, plain)]
+        own, other = max(own, abs(slope - along[0])), max(other, abs(slope - along[1]))
         scale = max(scale, abs(slope), *map(abs, along))
-    if not math.isfinite(own + plain):
+    if not math.isfinite(own + other):
         return ""
-    if own * CLEAR < plain:
+    if own * CLEAR < other:
         return "the gradient follows it"
-    if plain * CLEAR < own:
+    if other * CLEAR < own:
         return "the gradient is plain evaluation's"
-    return "the gradient is of neither" if min(own, plain) > COARSE * scale else ""
+    return "the gradient is of neither" if min(own, other) > COARSE * scale else ""
 
 
-def _slope(case: Case, dtype: str, seed: int) -> tuple[float, dict[str, Any]]:
+def _slope(problem: Problem, value: Callable[[Problem], float], seed: int) -> tuple[float, dict[str, Any]]:
     """The derivative of the method's loss along a random direction, and the direction, leaf by leaf."""
-    problem = case.problem(dtype)
     vector = oracle.random_direction(problem, seed)
     sizes = [sum(float(np.sum(to_numpy(leaf) ** 2)) for leaf in leaves(tree)) for tree in (problem.params, vector)]
-    step = (UNIT_ROUNDOFF[dtype] ** (1 / 3)) * math.sqrt((sizes[0] or 1.0) / sizes[1])
+    step = (UNIT_ROUNDOFF[problem.dtype] ** (1 / 3)) * math.sqrt((sizes[0] or 1.0) / sizes[1])
 
-    def value(sign: float) -> float:
-        with precision(problem.backend, dtype):
+    def at(sign: float) -> float:
+        with precision(problem.backend, problem.dtype):
             moved = tree_map(lambda p, v: p + sign * step * v, problem.params, vector)
-        return float(case.subject.call(problem.with_params(moved), case.options)[0])
+        return value(problem.with_params(moved))
 
-    return (value(1.0) - value(-1.0)) / (2 * step), oracle.split(problem, vector)
+    return (at(1.0) - at(-1.0)) / (2 * step), oracle.split(problem, vector)

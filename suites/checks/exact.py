@@ -10,12 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from gradgate.references import oracle
-from gradgate.references.backends import leaves, precision, to_numpy
+from gradgate.references.backends import leaves, to_numpy
 from gradgate.references.contract import Problem, Tree
 from gradgate.suites.checks import another, kinks
 from gradgate.suites.checks.base import Case, Excused, Rejected
-from gradgate.suites.checks.evaluation import CANNOT, SLIGHT, cast_alone, checked, evaluator, guarded, problem_of
+from gradgate.suites.checks.evaluation import (
+    CANNOT,
+    SLIGHT,
+    cast_alone,
+    checked,
+    evaluated,
+    evaluator,
+    guarded,
+    problem_of,
+)
 from gradgate.suites.exact import balls, programs, truth
 from gradgate.suites.exact.agreement import LIMIT, Agreement, NotFinite, compare, settle
 from gradgate.suites.exact.lines import path_of
@@ -293,29 +301,38 @@ def _meaning(case: Case, agreement: Agreement, values: dict[str, Any], plainly: 
         return f"wrong gradient: ⟨gradient, v⟩ is {shown}"
     if len(agreement.wrong) == 1:
         return f"wrong loss, right gradient: the loss is {shown}"
-    return "; ".join(filter(None, [f"another function: its loss is {shown}", _followed(case)]))
+    return "; ".join(filter(None, [f"another function: its loss is {shown}", _followed(case, values, exact)]))
 
 
 def _adds(case: Case) -> bool:
     """Whether the gradient of 0·loss is not zero although the plain one is: something in it is not multiplied."""
-    problem = case.problem(upstream=0.0)
-    try:
-        _, grads = case.subject.gradient(problem, case.options)
-        with precision(problem.backend, problem.dtype):
-            plain = oracle.split(problem, oracle.gradient(problem, case.claimed[0], **case.claimed[1])[1])
-    except (Fault, Refuted):
+    if _against_itself(case):
         return False
-    some = [any((leaf != 0).any() for leaf in found.values()) for found in (grads, plain)]
+    without = dataclasses.replace(case, spec=dataclasses.replace(case.spec, upstream=0.0))
+    loss, options = case.claimed
+    claimed = loss, tuple(sorted(options.items()))
+    try:
+        with balls.digits(60):
+            own = evaluated(without, 60)
+            plain = truth.result(without.spec, case.subject.declared.framework, *claimed, 60, False)
+    except (balls.Unknown, balls.Undecided, Fault, Refuted):
+        return False
+    some = [any(np.any(leaf != 0) for name, leaf in found.values.items() if name) for found in (own, plain)]
     return some == [True, False]
 
 
-def _followed(case: Case) -> str:
-    """Which loss the gradient belongs to, as far as floats can decide it."""
-    try:
-        _, grads = case.subject.gradient(case.problem(), case.options)
-        return another.follows(case, grads, case.reference(case.widest), case.widest)
-    except (Fault, Refuted, Rejected):
-        return ""
+def _followed(case: Case, values: Mapping[str, Any], exact: Mapping[str, Any]) -> str:
+    """Which loss the gradient belongs to, as far as differences can decide it."""
+
+    def value(problem: Problem) -> float:
+        with balls.digits(60):
+            found = guarded(case, problem, lambda: evaluator(case)(problem, 60)).values[""]
+        return float(balls.floats(found))
+
+    grads, plain = ({name: balls.floats(leaf) for name, leaf in side.items() if name} for side in (values, exact))
+    with contextlib.suppress(balls.Unknown, balls.Undecided, Fault, Refuted):
+        return another.follows(problem_of(case), value, grads, plain)
+    return ""
 
 
 def _ignored(case: Case, agreement: Agreement, values: Mapping[str, Any], plain: Evaluator) -> str:

@@ -261,10 +261,10 @@ class BallMode(TorchDispatchMode):
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operation that has a rule."""
         rule, state = RULES[known(func).name], self.state
-        if state.zeros:
-            args = _with_memory(args)
         floats, call = _inexact(args, *kwargs.values()), None
         given = constants.meant(state.constants, known(func).name, args) if float in map(type, args) else args
+        if state.zeros:
+            args = _with_memory(args)
         named = _named(func, kwargs) if kwargs else kwargs
         if rule.kind == "call":
             call = Call(state, func, args, kwargs)

@@ -174,8 +174,7 @@ class Step:
             value = self.function(*given)
         many = value if self.several else [value]
         for place, each in zip(self.stores, many, strict=True):
-            if place is not None:
-                self._put(rows, place, each)
+            self._put(rows, place, each)
         if watch is None:
             return
         arrays, first = shown(value)
@@ -186,8 +185,10 @@ class Step:
             places = [place for place, each in zip(self.stores, many, strict=True) if each is not None]
             self._put(rows, next(at for at, each in zip(places, arrays, strict=True) if each is first), instead)
 
-    def _put(self, rows: list[Any], place: Place | Plain, value: Any) -> None:
-        """Put one result into its place."""
+    def _put(self, rows: list[Any], place: Place | Plain | None, value: Any) -> None:
+        """Put one result into its place; it has none if it is a tensor without numbers."""
+        if place is None:
+            return
         array = value if type(value) is np.ndarray else as_array(value)
         if array.shape != place.shape:
             raise balls.Undecided(f"{self.text} has the shape {place.shape} in floats and {array.shape} in balls")
@@ -261,8 +262,8 @@ class Recording:
 
     # While the program is called ------------------------------------------------------------------------------------
 
-    def _new(self, tensor: Any) -> Place | Plain:
-        """The place of a tensor whose storage may be new."""
+    def _new(self, tensor: Any, alone: bool = True) -> Place | Plain:
+        """The place of a tensor whose storage may be new; then, if `alone` is known, it has to be all of it."""
         if tensor.layout is not torch.strided or tensor.is_meta or tensor.device.type != "cpu":
             raise NotRecorded
         self._kept.append(tensor)
@@ -273,14 +274,14 @@ class Recording:
         if address not in self._row_of:
             self._row_of[address] = len(self._rows)
             self._rows.append(None)
-            if not Place(0, tensor).whole:
+            if alone and not Place(0, tensor).whole:
                 raise NotRecorded
         return self._place(tensor)
 
     def _place(self, tensor: Any) -> Place:
         """The place of a floating tensor whose storage is known."""
         row = self._row_of.get(tensor.untyped_storage()._cdata)
-        if row is None or tensor.dtype in COMPLEX or tensor.is_neg() or tensor._is_zerotensor():
+        if row is None or tensor.dtype in COMPLEX or tensor.is_neg():
             raise NotRecorded
         self._kept.append(tensor)
         return Place(row, tensor)
@@ -289,7 +290,7 @@ class Recording:
         """An argument of a rule, as it is, or as something to read."""
         if isinstance(value, torch.Tensor):
             if value.dtype in INEXACT:
-                return self._place(value)
+                return _zeros(value) if value._is_zerotensor() else self._place(value)
             if value.device.type != "cpu" or value.layout is not torch.strided:
                 raise NotRecorded
             self._kept.append(value)
@@ -314,7 +315,9 @@ class Recording:
         """A tensor whose numbers are data."""
         if not isinstance(result, torch.Tensor) or torch.Tag.nondeterministic_seeded in func.tags:
             raise NotRecorded
-        place = self._new(result)
+        if result._is_zerotensor():  # it has no memory; who reads it reads zeros
+            return
+        place = self._new(result, alone=False)
         numbers = balls.exact(all_numbers(result)) if isinstance(place, Place) else place.array.copy()
         self._step(Made(place, numbers))
 
@@ -329,7 +332,7 @@ class Recording:
         if DYNAMIC & set(func.tags) and (name != "index" or any(_boolean(each) for each in args[1])):
             raise NotRecorded
         if call is not None:
-            if name not in CALLS:
+            if name not in CALLS or any(_without_memory(each) for each in [*args, *named.values()]):
                 raise NotRecorded
             call.shadows = Reader(self._rows, dict(self._tensors([*args, *named.values()])))
             step = Step(rule.function, [call], {})
@@ -339,7 +342,7 @@ class Recording:
             step = Step(rule.function, [self._argument(each, numbers) for each in args], given)
         step.text, step.line, step.several = name_of(known.text, result), line, several
         step.stores = [
-            self._new(tensor) if isinstance(tensor, torch.Tensor) and each is not None else None
+            self._new(tensor) if isinstance(tensor, torch.Tensor) and each is not None and not tensor.is_meta else None
             for tensor, each in zip(result if several else (result,), value if several else (value,), strict=True)
         ]
         self._step(step)
@@ -355,7 +358,9 @@ class Recording:
                     yield id(value), place
 
     def plain(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """An operation on integers and booleans."""
+        """An operation on integers and booleans, or on tensors without numbers."""
+        if isinstance(result, torch.Tensor) and result.is_meta:
+            return
         if not isinstance(result, torch.Tensor) or result.dtype in INEXACT or self._mutates_unknown(func, result):
             raise NotRecorded
         if (DYNAMIC | {torch.Tag.nondeterministic_seeded}) & set(func.tags):
@@ -395,6 +400,20 @@ class Recording:
                 told = str(error)
                 raise error if told.startswith("aten") else balls.Undecided(f"{step.text}: {told}") from None
         return [each.read(self._rows) if type(each) in READ else np.array(each) for each in self._outputs]
+
+
+def _zeros(tensor: Any) -> Any:
+    """The balls of a zero tensor, which has no memory: forward mode makes them."""
+    if tensor.dtype in COMPLEX:
+        raise NotRecorded
+    return balls.exact(np.zeros(tuple(tensor.shape))).view()  # a view is copied where it is put into a row
+
+
+def _without_memory(value: Any) -> bool:
+    """Whether an argument is such a tensor, or a list with one."""
+    if isinstance(value, (list, tuple)):
+        return any(map(_without_memory, value))
+    return isinstance(value, torch.Tensor) and value._is_zerotensor()
 
 
 def _boolean(value: Any) -> bool:

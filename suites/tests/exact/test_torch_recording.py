@@ -14,6 +14,7 @@ pytest.importorskip("flint")
 from gradgate.suites.exact import balls, decisions  # noqa: E402
 from gradgate.suites.exact.on_torch import evaluate, evaluate_again, recording  # noqa: E402
 
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # from PyTorch's first jvp
 Inputs = list[Any]
 
 
@@ -78,6 +79,22 @@ def ranked(x: Any, y: Any, at: Any, mask: Any) -> Any:
     return [most, places, *x.sort(0), *y.topk(2), torch.maximum(x, y).amin(1), x.cummax(1).values]
 
 
+def forward_mode(x: Any, y: Any, at: Any, mask: Any) -> Any:
+    def loss(a: Any) -> Any:
+        return (a[at] * y[:1]).sin().sum() + a.new_zeros(()) * a.sum()
+
+    zeros = torch._efficientzerotensor(tuple(x.shape), dtype=x.dtype)  # forward mode makes them for what is constant
+    copied = zeros.to(torch.float32) + 0.0
+    copied[0] += x[0].float()
+    derivatives = [*torch.func.jvp(torch.func.grad(loss), (x,), (y,)), *torch.func.vjp(loss, x)[1](x.sum())]
+    return [*derivatives, zeros * x + y, copied, zeros + copied]
+
+
+def shapes_alone(x: Any, y: Any, at: Any, mask: Any) -> Any:
+    shape = torch.nn.functional.pad(x.to("meta").expand(2, *x.shape), (1, 1)).sum(0).shape
+    return [x.new_ones(shape).cumsum(0)[:, 1:-1] * x]
+
+
 PROGRAMS: dict[str, Callable[..., Any]] = {
     "a gradient": gradient(lambda x, y, at, mask: (torch.softmax(x * y, 1) * x.exp()).sum(0) / (1 + y.abs().mean())),
     "a function of autograd": gradient(lambda x, y, at, mask: Clipped.apply(x) * Clipped.apply(y)),
@@ -91,6 +108,8 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "booleans in place": booleans_in_place,
     "moved": moved,
     "ranked": ranked,
+    "forward mode": forward_mode,
+    "shapes alone": shapes_alone,
 }
 OUTSIDE = torch.ones(4, dtype=torch.float64)
 
