@@ -69,7 +69,7 @@ BESIDE = ("-n", "2", "--dist", "loadgroup", "--no-loadscope-reorder", "--duratio
 """Two tests at once, those that share programs on one of two processes, in the order of `tests/conftest.py`."""
 METHODS = "reverse_recurrence or slim: or moonwalk: or mixflow: or precise_dp"
 """One method of each class, whose claims are judged through the pytest plugin, as a part of the nightly tests."""
-AT_A_PUSH = "reverse_recurrence:torch or slim:jax or moonwalk:torch or mixflow:torch or precise_dp:jax"
+AT_A_PUSH = "reverse_recurrence:jax or slim:torch or moonwalk:torch or mixflow:torch or precise_dp:jax"
 """Of these methods, what a push judges: each in one framework."""
 
 
@@ -167,7 +167,7 @@ def repeat(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def selftest(session: nox.Session) -> None:
-    """Put the suite on trial: every broken method must be refuted. Other tools are tested for comparison. Resumes."""
+    """Put the suite on trial: every broken method must be refuted. Resumes; ``-- --tools`` compares other tools."""
     keep = ["--json", "report/selftest.json", "--report", "report"]
     run(session, "gradgate.suites.cli", "selftest", *keep, *session.posargs)
 

@@ -42,10 +42,10 @@ has to be refuted.
 
 A mutant is judged like a plugged-in method, by the claims that are expected
 to refute it, over as many problems as gradgate verify judges. A wrong formula
-has to be refuted in sixty digits alone. For comparison, the same mutants and
-the unbroken methods are also tested with gradcheck, check_grads,
-assert_allclose and others. A mutant that no claim refutes is a survivor,
-named, and fails the run."""
+has to be refuted in sixty digits alone. A mutant that no claim refutes is a
+survivor, named, and fails the run. With --tools, the same mutants and the
+unbroken methods are also tested with gradcheck, check_grads, assert_allclose
+and others, for comparison."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,6 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fresh", action="store_true", help="judge every mutant again; without it, outcomes are reused"
     )
+    parser.add_argument("--tools", action="store_true", help="judge the mutants with other tools, too, and compare")
     arguments.add(parser, "--minutes")
     arguments.add(parser, "--json", help="write the outcomes here, as they come")
     arguments.add(parser, "--report", help="write selftest.html here: tables and plots")
@@ -96,8 +97,9 @@ def main(chosen: argparse.Namespace) -> int:
     stored = Stored(Keys(Path.cwd()), run)
     with stored.keys.parsing():
         verdicts = {name: {} if chosen.fresh else stored.get(mutants[name]) for name in names}
-    missing = [name for name in names if judging.missing(mutants[name], verdicts[name])]
-    outcomes = {name: judging.outcome(mutants[name], verdicts[name]) for name in names if name not in missing}
+    tools = judging.TOOLS if chosen.tools else ()
+    missing = [name for name in names if judging.missing(mutants[name], verdicts[name], tools)]
+    outcomes = {name: judging.outcome(mutants[name], verdicts[name], tools) for name in names if name not in missing}
     if outcomes:
         terminal.note(
             f"{len(outcomes)} of {len(names)} outcomes reused: what decided them is unchanged; --fresh judges all"
@@ -107,7 +109,7 @@ def main(chosen: argparse.Namespace) -> int:
         cluster.judges(chosen.scheduler, supervisor) as judges,
         progress(len(names), "mutants", done=len(outcomes)) as show,
     ):
-        for outcome in _judged(missing, judges, verdicts, chosen.minutes):
+        for outcome in _judged(missing, judges, verdicts, tools, chosen.minutes):
             name, lasting = outcome["name"], outcome["status"] in LASTING
             outcomes[name] = outcome
             if lasting:
@@ -131,7 +133,11 @@ def main(chosen: argparse.Namespace) -> int:
 
 
 def _judged(
-    names: Sequence[str], judges: cluster.Judges, verdicts: dict[str, dict[str, Verdict]], minutes: float | None
+    names: Sequence[str],
+    judges: cluster.Judges,
+    verdicts: dict[str, dict[str, Verdict]],
+    tools: Sequence[str],
+    minutes: float | None,
 ) -> Iterator[judging.Outcome]:
     """The outcomes of mutants; if a time is given, none is begun after it."""
     end = math.inf if minutes is None else time.monotonic() + 60 * minutes
@@ -139,7 +145,7 @@ def _judged(
     for start in range(0, len(names), size):
         if time.monotonic() > end:
             return
-        yield from judging.judged(names[start : start + size], judges, verdicts)
+        yield from judging.judged(names[start : start + size], judges, verdicts, tools)
 
 
 def _chosen(chosen: argparse.Namespace) -> list[str]:

@@ -105,7 +105,6 @@ GROUPS = {
     "problems to the kill, median": "how many problems were drawn until the claim was refuted",
     "seconds, all": "seconds for all of them",
     "smallest planted error found": TOOLS["smallest planted error found"],
-    "by floats alone": "the same without sixty digits",
 }
 """The classes of the selftest."""
 MUTANTS = {

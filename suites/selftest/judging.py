@@ -1,8 +1,8 @@
-"""Judges mutants by the suite until a claim refutes them, and by every rival. The result is plain JSON."""
+"""Judges mutants by the suite until a claim refutes them, and by other tools if asked. The result is plain JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from gradgate.suites.bugs.corpus import corpus, unbroken
@@ -23,6 +23,8 @@ FOREIGN = {
 SUITE = "gradgate"
 FLOATS = "gradient_float64"
 """The suite's own claim in float64. It is compared with the rivals as if there were no sixty digits."""
+TOOLS = (FLOATS, *RIVALS)
+"""What is compared with the suite."""
 Outcome = dict[str, Any]
 """The outcome of one mutant, as in the file of ``gradgate selftest --json``."""
 
@@ -33,7 +35,10 @@ def everything() -> dict[str, Mutant | OneSide]:
 
 
 def judged(
-    names: Iterable[str], supervisor: Judges, verdicts: MutableMapping[str, dict[str, Verdict]]
+    names: Iterable[str],
+    supervisor: Judges,
+    verdicts: MutableMapping[str, dict[str, Verdict]],
+    tools: Collection[str] = (),
 ) -> Iterator[Outcome]:
     """An outcome for every name, in the order in which the outcomes become known.
 
@@ -41,9 +46,10 @@ def judged(
         names: of mutants, of which something is missing.
         supervisor: who judges.
         verdicts: name -> claim -> the verdict, of what is judged already; gets the verdicts that were missing.
+        tools: those of `TOOLS` that judge the mutants, too.
     """
     mutants = {name: everything()[name] for name in names}
-    wanted = {name: missing(mutant, verdicts[name]) for name, mutant in mutants.items()}
+    wanted = {name: missing(mutant, verdicts[name], tools) for name, mutant in mutants.items()}
     for name in unbroken():  # judged twice, so that the compilation of the first time does not count as their cost
         if name in wanted:
             wanted[name] *= 2
@@ -57,36 +63,36 @@ def judged(
             left[name] -= 1
             if left[name]:
                 continue
-            if more := missing(mutants[name], verdicts[name]):
+            if more := missing(mutants[name], verdicts[name], tools):
                 wanted[name] = more
             else:
-                yield outcome(mutants[name], verdicts[name])
+                yield outcome(mutants[name], verdicts[name], tools)
 
 
-def missing(mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict]) -> list[str]:
+def missing(mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict], tools: Collection[str] = ()) -> list[str]:
     """The claims that have to be judged next; none if the outcome is known.
 
     A mutant is first judged by the claim that is most likely to refute it, by the claims that must refute it, too, and
-    by all rivals. If the most likely claim does not refute it, the next claims follow one by one.
+    by the tools. If the most likely claim does not refute it, the next claims follow one by one.
     """
-    first = {*mutant.kill[:1], *mutant.also, *_beside(mutant)}
-    left = [claim for claim in claims(mutant) if claim not in verdicts]
+    first = {*mutant.kill[:1], *mutant.also, *_beside(mutant, tools)}
+    left = [claim for claim in claims(mutant, tools) if claim not in verdicts]
     if now := [claim for claim in left if claim in first]:
         return now
     return left[:1] if _killer(mutant, verdicts) is None else []
 
 
-def claims(mutant: Mutant | OneSide) -> list[str]:
-    """All claims and rivals by which a mutant may be judged."""
-    return list(dict.fromkeys([*mutant.kill, *mutant.also, *_beside(mutant)]))
+def claims(mutant: Mutant | OneSide, tools: Collection[str] = TOOLS) -> list[str]:
+    """All claims by which a mutant may be judged, those of these tools among them."""
+    return list(dict.fromkeys([*mutant.kill, *mutant.also, *_beside(mutant, tools)]))
 
 
-def _beside(mutant: Mutant | OneSide) -> list[str]:
-    """The rivals that judge this framework and, for a wrong formula, the floats; none if the bug is in no method."""
+def _beside(mutant: Mutant | OneSide, tools: Collection[str]) -> list[str]:
+    """The tools that judge this framework, the floats a wrong formula alone; none if the bug is in no method."""
     if mutant.claims or isinstance(mutant, OneSide):  # the bug is in the code that measures a figure, or in a pair
         return []
-    floats = [FLOATS] if mutant.formula else []
-    return [*floats, *(name for name in RIVALS if name not in FOREIGN[mutant.framework])]
+    others = FOREIGN[mutant.framework] if mutant.formula else (*FOREIGN[mutant.framework], FLOATS)
+    return [name for name in tools if name not in others]
 
 
 def _tells(verdict: Verdict) -> bool:
@@ -103,8 +109,8 @@ def _killer(mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict]) -> Verdic
     return next((verdict for verdict in found if _kills(mutant, verdict)), None)
 
 
-def outcome(mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict]) -> Outcome:
-    """The outcome of a mutant of which nothing is missing."""
+def outcome(mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict], tools: Collection[str] = ()) -> Outcome:
+    """The outcome of a mutant of which nothing is missing, with what these tools say."""
     asked, killer = [verdicts[claim] for claim in mutant.kill if claim in verdicts], _killer(mutant, verdicts)
     blind = next((verdicts[claim] for claim in mutant.also if not _kills(mutant, verdicts[claim])), None)
     last = next((verdict for verdict in verdicts.values() if not _tells(verdict)), blind or killer or asked[-1])
@@ -135,7 +141,7 @@ def outcome(mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict]) -> Outcom
         "leaf": last.leaf,
         "error": finite(last.error),
         "reason": last.reason,
-        "judged": [claim for claim in claims(mutant) if claim in verdicts],
+        "judged": [claim for claim in claims(mutant, tools) if claim in verdicts],
         "rivals": {
             name: {
                 "found": found.verdict in AGAINST,
@@ -144,6 +150,6 @@ def outcome(mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict]) -> Outcom
                 "reason": found.reason,
             }
             for name, found in verdicts.items()
-            if name in (FLOATS, *RIVALS) and found.verdict != "inapplicable"
+            if name in tools and found.verdict != "inapplicable"
         },
     }

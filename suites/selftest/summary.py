@@ -11,7 +11,7 @@ from typing import Any
 
 from gradgate.suites.bugs.mutant import FORMULA
 from gradgate.suites.checks import rivals
-from gradgate.suites.selftest.judging import FLOATS, RIVALS, SUITE, Outcome
+from gradgate.suites.selftest.judging import FLOATS, SUITE, TOOLS, Outcome
 
 LABELS = {SUITE: "gradgate verify", FLOATS: "gradgate verify, floats alone"} | {
     claim.name: claim.statement.removesuffix(" finds nothing") for claim in rivals.CLAIMS
@@ -25,8 +25,7 @@ class Group:
     """The mutants of one family in one framework.
 
     Attributes:
-        smallest, floats: the smallest planted relative error such that the suite, or its floats alone, find all mutants
-            with this error or a larger one.
+        smallest: the smallest planted relative error such that all mutants with this error or a larger one are killed.
     """
 
     family: str
@@ -37,7 +36,6 @@ class Group:
     examples: float
     seconds: float
     smallest: float | None
-    floats: float | None
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,6 @@ def groups(outcomes: Sequence[Outcome]) -> list[Group]:
                 statistics.median(row["examples"] for row in killed) if killed else 0.0,
                 sum(row["seconds"] for row in bugs),
                 _smallest(rows, SUITE),
-                _smallest(rows, FLOATS),
             )
         )
     return found
@@ -115,7 +112,7 @@ def groups(outcomes: Sequence[Outcome]) -> list[Group]:
 
 def tools(outcomes: Sequence[Outcome]) -> list[Tool]:
     """The suite first, then its floats alone, then the rivals."""
-    return [_tool(outcomes, name) for name in (SUITE, FLOATS, *RIVALS)]
+    return [_tool(outcomes, name) for name in (SUITE, *TOOLS)]
 
 
 def formulas(outcomes: Sequence[Outcome]) -> Formulas:

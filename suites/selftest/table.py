@@ -58,7 +58,6 @@ def _kills(outcomes: Sequence[Outcome]) -> Table:
         ("problems to the kill", "right"),
         ("seconds", "right"),
         ("smallest planted", "right"),
-        ("by floats alone", "right"),
     )
     for group in summary.groups(outcomes):
         grid.add_row(
@@ -71,7 +70,6 @@ def _kills(outcomes: Sequence[Outcome]) -> Table:
             f"{group.examples:g}",
             f"{group.seconds:.0f}",
             summary.power(group.smallest),
-            summary.power(group.floats),
         )
     return grid
 

@@ -29,10 +29,9 @@ from gradgate.suites.console.files import write_atomically
 TABLE = Path(__file__).with_name("nightly.toml")
 SHARE = 1.0
 """Processor seconds that a push spends on one test function of the table."""
-ALONE = 3.0
+ALONE = 1.5
 """Processor seconds of the dearest test that runs for a push although it takes more than the share."""
 EVERY_TIME = {
-    "pairs/test_pair_gate.py::test_a_wrong_gradient_fails_and_is_told": 35.0,
     "test_documents.py::test_the_first_example_of_the_readme_prints_what_it_shows": 8.0,
     "test_workflows.py::test_the_workflow_of_the_readme_gates_a_repository": 70.0,
     "watching/test_watch_command.py::test_the_bug_of_the_readme_is_found_in_a_package_whose_tests_pass": 35.0,

@@ -161,7 +161,7 @@ def test_what_a_bug_at_an_edge_waits_for_occurs_among_the_problems_of_its_class(
 def _judged(names: list[str], examples: int = 12) -> dict[str, judging.Outcome]:
     with Supervisor(Run(examples), jobs=1, limits=Limits(240)) as supervisor:
         verdicts: dict[str, dict[str, Verdict]] = {name: {} for name in names}
-        return {outcome["name"]: outcome for outcome in judging.judged(names, supervisor, verdicts)}
+        return {outcome["name"]: outcome for outcome in judging.judged(names, supervisor, verdicts, judging.TOOLS)}
 
 
 def test_a_sample_is_killed_by_the_claim_that_was_named_and_an_equivalent_mutant_by_none(torch: Any) -> None:
@@ -228,12 +228,18 @@ def test_a_kill_is_reused_until_something_that_decided_it_changes(
     torch: Any, gradgate: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "selftest.json"
-    arguments = ("selftest", "chain.torch.planted_1e2", "--examples", "3", "--json", path)
+    arguments = ("selftest", "chain.torch.planted_1e2", "--examples", "3", "--json", path, "--tools")
+    alone = gradgate(*arguments[:-1])
+    assert (alone.status, "gradcheck" in alone.out) == (0, False)
+    assert [row["rivals"] for row in json.loads(path.read_text(encoding="utf-8"))["mutants"]] == [{}]
     first = gradgate(*arguments)
+    assert "reused" not in first.err  # the tools have not judged it yet
     assert first.status == 0, first
     found = json.loads(path.read_text(encoding="utf-8"))["mutants"]
     again = gradgate(*arguments)
     assert (again.status, "1 of 1 outcomes reused" in again.err) == (0, True)
+    assert "1 of 1 outcomes reused" in gradgate(*arguments[:-1]).err
+    assert "1 of 1 outcomes reused" in gradgate(*arguments).err
     assert json.loads(path.read_text(encoding="utf-8"))["mutants"] == found
     assert "reused" not in gradgate(*arguments, "--seed", "5").err
     assert "reused" not in gradgate(*arguments, "--fresh").err
@@ -422,8 +428,6 @@ def test_floats_alone_are_a_tool_of_their_own() -> None:
     suite, alone = summary.tools(rows)[:2]
     assert (suite.label, suite.smallest) == ("gradgate verify", 1e-30)
     assert (alone.label, alone.smallest) == ("gradgate verify, floats alone", 1e-11)
-    [group] = summary.groups(rows)
-    assert (group.smallest, group.floats) == (1e-30, 1e-11)
 
 
 def test_a_mutant_that_one_of_its_further_claims_does_not_see_survives() -> None:
