@@ -1,9 +1,8 @@
 """Which tests are too expensive for every push, and run every night instead.
 
 ``nightly.toml`` names the expensive test functions and the processor seconds of one of their tests. Of each of them, a
-push runs as many tests as fit into `SHARE`, the same ones every time, or one that takes no longer than `ALONE`; all
-others are marked `nightly`. So every kind of test runs for a push unless one alone takes longer than that, and ``nox -s
-nightly`` runs all of them. The table also names expensive fixtures that tests share: a push runs no test that needs
+push runs as many tests as fit into `SHARE`, the same ones every time; all others are marked `nightly`. So every kind of
+test runs for a push unless one alone takes longer than that, and ``nox -s nightly`` runs all of them. The table also names expensive fixtures that tests share: a push runs no test that needs
 one. For a pull request, ``nox -s nightly -- --since REV`` runs what was left out in folders that the change touches.
 
 ``python -m gradgate.suites.tests.nightly report/*.xml`` writes the file again, from the JUnit reports of all shares of
@@ -29,8 +28,6 @@ from gradgate.suites.console.files import write_atomically
 TABLE = Path(__file__).with_name("nightly.toml")
 SHARE = 1.0
 """Processor seconds that a push spends on one test function of the table."""
-ALONE = 1.5
-"""Processor seconds of the dearest test that runs for a push although it takes more than the share."""
 EVERY_TIME = {
     "test_documents.py::test_the_first_example_of_the_readme_prints_what_it_shows": 8.0,
     "test_workflows.py::test_the_workflow_of_the_readme_gates_a_repository": 70.0,
@@ -72,16 +69,13 @@ def dear_first(items: Sequence[pytest.Item], group: Callable[[pytest.Item], str]
     return sorted(items, key=lambda item: (-of_group[group(item)], group(item)))
 
 
-def left_to_the_night(
-    items: Sequence[str], seconds: Mapping[str, float], share: float = SHARE, alone: float = ALONE
-) -> set[str]:
+def left_to_the_night(items: Sequence[str], seconds: Mapping[str, float], share: float = SHARE) -> set[str]:
     """The tests that a push leaves out.
 
     Args:
         items: node ids of all tests.
         seconds: what one test of an expensive function costs.
         share: what the tests of one function may cost.
-        alone: what a single one may cost.
     """
     of_function: dict[str, list[str]] = defaultdict(list)
     for item in items:
@@ -90,7 +84,7 @@ def left_to_the_night(
     for name, each in seconds.items():
         # By a hash, so that the kinds of parameters are mixed and a new test moves no other.
         mixed = sorted(of_function.get(name, []), key=lambda item: hashlib.sha256(item.encode()).hexdigest())
-        left.update(mixed[max(int(share / each), each <= alone) :])
+        left.update(mixed[int(share / each) :])
     return left
 
 

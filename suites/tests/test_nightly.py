@@ -51,13 +51,11 @@ def items(name: str, number: int) -> list[str]:
 def test_as_many_tests_stay_as_fit_into_the_share() -> None:
     every = items("test_dear", 20) + items("test_cheap", 20) + items("test_huge", 2)
     seconds = {"a/test_a.py::test_dear": 3.0, "a/test_a.py::test_huge": 13.0}
-    left = nightly.left_to_the_night(every, seconds, share=12.0, alone=12.0)
+    left = nightly.left_to_the_night(every, seconds, share=12.0)
     assert len(left & set(items("test_dear", 20))) == 16
     assert not left & set(items("test_cheap", 20))
     assert left >= set(items("test_huge", 2))
-    assert left == nightly.left_to_the_night(every[::-1], seconds, share=12.0, alone=12.0)
-    left = nightly.left_to_the_night(every, seconds, share=12.0, alone=13.0)
-    assert len(left & set(items("test_huge", 2))) == 1, "of a kind that is not too dear, one test stays"
+    assert left == nightly.left_to_the_night(every[::-1], seconds, share=12.0)
 
 
 def test_a_new_test_moves_no_other() -> None:
