@@ -2,8 +2,9 @@
 
 ``nightly.toml`` names the expensive test functions and the processor seconds of one of their tests. Of each of them, a
 push runs as many tests as fit into `SHARE`, the same ones every time; all others are marked `nightly`. So every kind of
-test runs for a push unless one alone takes longer than that, and ``nox -s nightly`` runs all of them. The table also names expensive fixtures that tests share: a push runs no test that needs
-one. For a pull request, ``nox -s nightly -- --since REV`` runs what was left out in folders that the change touches.
+test runs for a push unless one alone takes longer than that, and ``nox -s nightly`` runs all of them. The table also
+names expensive fixtures that tests share: a push runs no test that needs one. For a pull request, ``nox -s nightly --
+--since REV`` runs what was left out in folders that the change touches.
 
 ``python -m gradgate.suites.tests.nightly report/*.xml`` writes the file again, from the JUnit reports of all shares of
 a nightly run.
