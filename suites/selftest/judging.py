@@ -82,7 +82,7 @@ def missing(mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict], tools: Co
     return left[:1] if _killer(mutant, verdicts) is None else []
 
 
-def claims(mutant: Mutant | OneSide, tools: Collection[str] = TOOLS) -> list[str]:
+def claims(mutant: Mutant | OneSide, tools: Collection[str]) -> list[str]:
     """All claims by which a mutant may be judged, those of these tools among them."""
     return list(dict.fromkeys([*mutant.kill, *mutant.also, *_beside(mutant, tools)]))
 

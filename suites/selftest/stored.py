@@ -25,7 +25,7 @@ from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict, finite
 from gradgate.suites.keeping.keys import JUDGING, Keys
 from gradgate.suites.keeping.store import CannotKeep, Store
-from gradgate.suites.selftest.judging import claims
+from gradgate.suites.selftest.judging import TOOLS, claims
 
 LASTING = ("killed", "sound", "equivalent")
 """The outcomes whose verdicts are used again. A mutant with any other is judged again: what it shows must be mended."""
@@ -54,7 +54,7 @@ class Stored:
     def get(self, mutant: Mutant | OneSide) -> dict[str, Verdict]:
         """The stored verdicts on a mutant: claim -> verdict."""
         stored = self.store.get(self._key(mutant)) or {}
-        decided = self._decided_by(mutant, [claim for claim in claims(mutant) if claim in stored])
+        decided = self._decided_by(mutant, [claim for claim in claims(mutant, TOOLS) if claim in stored])
         return {
             claim: Verdict(mutant.task(claim), **{name: stored[claim][name] for name in FIELDS})
             for claim in decided
