@@ -132,7 +132,7 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
         where = Parting("as its forward pass shows along random directions; the errors may be larger")
     else:
         noted = Parting(own.notes[0]) if own.notes and agreement.open else None
-        where = noted or _apart(case, agreement, values, plainly)
+        where = noted or _apart(case, agreement, own.values, values, plainly)
     ignored = "" if trees or _against_itself(case) else _ignored(case, agreement, own.values, plain)
     slight = not agreement.open and agreement.error <= SLIGHT
     cast = cast_alone(case, own.narrowed, plainly(60).narrowed).sentence if slight else ""
@@ -258,8 +258,18 @@ def _matters(before: Result, values: Callable[..., Result]) -> bool:
     return found.error > LIMIT
 
 
-def _apart(case: Case, agreement: Agreement, values: Callable[..., Result], plainly: Callable[..., Result]) -> Parting:
-    """The value that is to blame, or else where the programs first differ."""
+def _apart(
+    case: Case,
+    agreement: Agreement,
+    answers: Mapping[str, Any],
+    values: Callable[..., Result],
+    plainly: Callable[..., Result],
+) -> Parting:
+    """The value that is to blame, or else where the programs first differ.
+
+    Args:
+        answers: what the method returns.
+    """
     leaf = max(agreement.wrong, key=lambda name: agreement.wrong[name])
     worst = agreement.wrong[leaf]
     least = ROUNDED if worst > NEAR else LIMIT  # what is left then is a constant that both programs round in their way
@@ -271,7 +281,8 @@ def _apart(case: Case, agreement: Agreement, values: Callable[..., Result], plai
                 return compare(_leaves(case, result), exact).error <= least
 
             recordings: programs.Recordings = {}
-            first = values(balls.DIGITS, recordings=recordings)  # all later runs play its recording, and count alike
+            if case.subject.declared.framework == "torch":  # all later runs play its recording, and count alike
+                values(balls.DIGITS, recordings=recordings)
 
             def run(watch: Watch) -> Result:
                 return values(balls.DIGITS, watch=watch, recordings=recordings)
@@ -283,7 +294,7 @@ def _apart(case: Case, agreement: Agreement, values: Callable[..., Result], plai
                 return lost
             if blamed:
                 return blamed
-            until = made_before(own, _leaves(case, first).get(leaf))
+            until = made_before(own, answers.get(leaf))
             return first_apart(until, plain, worst) or Parting("")
     except (balls.Undecided, Fault, Refuted, NotFinite):
         return Parting("")

@@ -8,6 +8,7 @@ a value of the plain program in its place makes every result right: `mended` tri
 from __future__ import annotations
 
 import bisect
+import contextlib
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -41,6 +42,8 @@ OPERATION, LAUNCH = 20, 5000
 """Elements whose cost is that of an operation on none, and that of a kernel's launch."""
 LONGER = 2
 """A run with another value is ended after so many times the operations of the program: a loop may not end with it."""
+LONGEST = 100_000
+"""Operations of a program whose values are recorded; each takes up to a tenth of a millisecond."""
 
 
 class TooLong(Exception):
@@ -69,6 +72,29 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Record:
+    """The intermediate values of a run, in the order in which they are made; infinite ones are left out.
+
+    Attributes:
+        operations: how many the run had; more than `LONGEST` if it was ended, and the values are only its first.
+    """
+
+    steps: Sequence[Step]
+    operations: int
+
+    @property
+    def marks(self) -> frozenset[tuple[int, str]]:
+        """Those of all values."""
+        return frozenset(step.mark for step in self.steps)
+
+    @property
+    def work(self) -> int:
+        """What the run costs, in elements."""
+        launches = sum(step.operation.startswith(KERNEL) for step in self.steps)
+        return OPERATION * self.operations + LAUNCH * launches + sum(step.mark[0] for step in self.steps)
+
+
+@dataclass(frozen=True)
 class Parting:
     """Where a program goes wrong.
 
@@ -88,28 +114,31 @@ def short_name(operation: str) -> str:
     return operation.split(".")[1].rstrip("_") if operation.startswith("aten.") else operation
 
 
-def recorded(run: Callable[[Watch], Any]) -> list[Step]:
-    """The intermediate values of a run, in the order in which they are made; infinite ones are left out."""
+def recorded(run: Callable[[Watch], Any]) -> Record:
+    """The intermediate values of a run, which is ended after `LONGEST` operations."""
     steps: list[Step] = []
     count = 0
 
     def watch(operation: str, line: str, values: Sequence[Any]) -> None:
         nonlocal count
         count += 1
+        if count > LONGEST:
+            raise TooLong(f"more than {LONGEST} operations")
         steps.extend(_steps(operation, line, values, count))
 
-    run(watch)
-    return steps
+    with contextlib.suppress(TooLong):
+        run(watch)
+    return Record(steps, count)
 
 
-def made_before(steps: Sequence[Step], result: Any) -> Sequence[Step]:
+def made_before(record: Record, result: Any) -> Record:
     """The steps up to the one that makes a result, in any shape; all of them if none does, or there is no result.
 
     What is computed afterwards, such as another gradient, says nothing about why this result is wrong.
     """
     made = next(_steps("", "", [result]), None)
-    places = [place for place, step in enumerate(steps) if made is not None and step.mark == made.mark]
-    return steps[: places[0] + 1] if places else steps
+    place = next((place for place, step in enumerate(record.steps) if made and step.mark == made.mark), None)
+    return record if place is None else Record(record.steps[: place + 1], record.steps[place].number)
 
 
 def _steps(operation: str, line: str, values: Sequence[Any], number: int = 0) -> Iterator[Step]:
@@ -123,7 +152,7 @@ def _steps(operation: str, line: str, values: Sequence[Any], number: int = 0) ->
 
 
 def mended(
-    run: Callable[[Watch], T], got: Sequence[Step], plain: Sequence[Step], right: Callable[[T], bool]
+    run: Callable[[Watch], T], got: Record, plain: Record, right: Callable[[T], bool]
 ) -> Parting | None:
     """The first value of a program that is to blame for its wrong results; None if there is none.
 
@@ -131,20 +160,19 @@ def mended(
     values are wrong by themselves, none is to blame alone.
 
     Args:
-        run: the program, whose steps are `got`.
+        run: the program, whose record is `got`.
         right: whether results are right.
 
     Cost: an evaluation for each value of `got` that `plain` lacks and each value of the same size in `plain`; at most
     `WORK` elements in all. One that does not end is ended, and counts as `LONGER` evaluations.
     """
-    known, have = {step.mark for step in plain}, {step.mark for step in got}
+    known, have = plain.marks, got.marks
     instead: dict[int, dict[str, Step]] = {}
-    for step in sorted(plain, key=lambda step: step.mark in have):  # what `got` lacks is the likelier
+    for step in sorted(plain.steps, key=lambda step: step.mark in have):  # what `got` lacks is the likelier
         if step.rough:
             instead.setdefault(step.mark[0], {}).setdefault(step.mark[1], step)
-    most = LONGER * got[-1].number if got else 0
-    left, work = WORK, sum(one.mark[0] + (LAUNCH if one.operation.startswith(KERNEL) else OPERATION) for one in got)
-    for place, step in enumerate(got):
+    left, work = WORK, got.work
+    for place, step in enumerate(got.steps):
         if step.mark in known:
             continue
         for other in instead.get(step.mark[0], {}).values():
@@ -153,8 +181,8 @@ def mended(
                 return None
             value = _shaped(other.value, step.value.shape)
             try:
-                if right(run(_replacing(step, value, most))):
-                    return _blamed(place, step, value, _lacking(got[:place], known))
+                if right(run(_replacing(step, value, LONGER * got.operations))):
+                    return _blamed(place, step, value, _lacking(got.steps[:place], known))
             except TooLong:
                 left -= (LONGER - 1) * work
             except balls.Undecided:
@@ -192,21 +220,21 @@ def _blamed(place: int, step: Step, value: Any, kernels: str) -> Parting:
     return Parting(f"{_where(step)}: {parted(step.value, value, MENDED)}{_text(step)}{more}", step.line, place)
 
 
-def made_but_lost(got: Sequence[Step], right: Any, name: str) -> Parting | None:
+def made_but_lost(got: Record, right: Any, name: str) -> Parting | None:
     """The last step that makes the right result, which is then not what is returned; None if no step makes it.
 
     So it is where gradients are returned in the wrong order, or a slice of the wrong rows. Views are no steps.
 
     Args:
-        got: the steps of the program whose result is wrong.
+        got: of the program whose result is wrong.
         right: the right result.
         name: how the result is called.
     """
     wanted = next(_steps("", "", [right]), None)
-    places = [place for place, step in enumerate(got) if step.line and wanted is not None and step.mark == wanted.mark]
+    places = [place for place, step in enumerate(got.steps) if step.line and wanted and step.mark == wanted.mark]
     if not places or not wanted or not wanted.rough:
         return None
-    step = got[places[-1]]
+    step = got.steps[places[-1]]
     said = f"the right gradient of {name} is made {_where(step)}, and is not what is returned{_text(step)}"
     return Parting(said, step.line, places[-1])
 
@@ -229,36 +257,35 @@ def _text(step: Step) -> str:
     return f"; {step.line}: {text_of(step.line)}" if text_of(step.line) else ""
 
 
-def first_apart(got: Sequence[Step], plain: Sequence[Step], error: float = 0.0) -> Parting | None:
+def first_apart(got: Record, plain: Record, error: float = 0.0) -> Parting | None:
     """Where `got` leaves the values of `plain`; None if that cannot be said.
 
     A value that nearly equals a value of the plain program says most. If there is none, the sentence names the first
-    value after the last shared one. Kernels in Triton that store what the plain program lacks say more than that.
+    value after the last shared one, which only whole records show. Kernels in Triton that store what the plain program lacks say more than that.
 
     Args:
         error: the largest relative error of a result. Values that differ by far less, as by a rounded constant, are not
             its cause.
     """
-    known = {step.mark for step in plain}
-    shared = [place for place, step in enumerate(got) if step.mark in known and step.rough]
+    known = plain.marks
+    shared = [place for place, step in enumerate(got.steps) if step.mark in known and step.rough]
     places: dict[int, list[tuple[float, Step]]] = {}
-    for step in plain:
+    for step in plain.steps:
         places.setdefault(step.mark[0], []).append((step.rough, step))
     for sizes in places.values():
         sizes.sort(key=lambda pair: pair[0])
-    for step in got if shared else ():
+    for step in got.steps if shared else ():
         twin = None if step.mark in known else _near(step, places.get(step.mark[0], []), CAUSE * error)
         if twin is not None:
             numbers = parted(step.value, _shaped(twin.value, step.value.shape))
             return Parting(f"the programs part {_where(step)}: {numbers}{_text(step)}", step.line)
-    kernels = _lacking(got, known)
+    kernels = _lacking(got.steps, known)
     if kernels:
-        alone = next(step for step in got if step.operation.startswith(KERNEL) and step.mark not in known)
+        alone = next(step for step in got.steps if step.operation.startswith(KERNEL) and step.mark not in known)
         return Parting(kernels, alone.line)
-    if not shared:
+    if not shared or max(got.operations, plain.operations) > LONGEST:
         return None
-    last = got[shared[-1]]
-    after = got[shared[-1] + 1] if shared[-1] + 1 < len(got) else None
+    last, after = got.steps[shared[-1]], next(iter(got.steps[shared[-1] + 1 :]), None)
     if after is None or after.line == last.line:
         return Parting(f"the last value both programs have is made {_where(last)}{_text(last)}", last.line)
     said = f"no value is shared from here on: {_where(after)}; the last is made {_where(last)}"

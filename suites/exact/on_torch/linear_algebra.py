@@ -83,12 +83,22 @@ def _factored(matrix: Any, pivots: Any) -> Any:
     return each_matrix(lambda a, p: eliminated(a, p[0]), matrix, pivots[..., None, :])
 
 
-def _factored_as(real: Any, array: Any, pivots: Any) -> Any:
-    """The factors of a matrix or of its transpose: PyTorch factors either, and its floats show which."""
-    pivots, wanted = as_numpy(pivots), as_numpy(real.resolve_conj())
-    found = [_factored(each, pivots) for each in (array, np.swapaxes(array, -1, -2))]
-    apart = [np.nan_to_num(abs(balls.floats(each) - wanted), nan=np.inf).sum() for each in found]
-    return found[int(apart[1] < apart[0])]
+def _factored_as(this: Any, place: int, array: Any) -> Any:
+    """The factors of a matrix or of its transpose: PyTorch factors either, and the floats of this call show which.
+
+    Args:
+        place: that of the factors among the results; the pivots follow.
+    """
+    real, pivots = this.run()[place], as_numpy(this.run()[place + 1])
+    if this.transposed is None:
+        found, wanted = [_factored(each, pivots) for each in _ways(array)], as_numpy(real.resolve_conj())
+        apart = [np.nan_to_num(abs(balls.floats(each) - wanted), nan=np.inf).sum() for each in found]
+        this.transposed = apart[1] < apart[0]
+    return _factored(_ways(array)[int(this.transposed)], pivots)
+
+
+def _ways(array: Any) -> tuple[Any, Any]:
+    return array, np.swapaxes(array, -1, -2)
 
 
 @call("linalg_lu_factor_ex")
@@ -132,12 +142,11 @@ def solve(this: Any) -> Any:
     """X with A·X = B or X·A = B, and the factors of A."""
     given = this.named()
     a, b = this.read(given["A"]), this.read(given["B"])
-    _, factors, pivots, _ = this.run()
     vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
     right = b[..., None] if vector else b
     found = _solved(a, right, given.get("left", True))
     found = found[..., 0] if vector else found
-    return found, _factored_as(factors, a, pivots), None, None
+    return found, _factored_as(this, 1, a), None, None
 
 
 def _solved(a: Any, right: Any, left: bool) -> Any:
@@ -183,8 +192,7 @@ def _determinant(a: Any) -> Any:
 def determinant(this: Any) -> Any:
     """The determinant, and the factors."""
     a = this.read(this.args[0])
-    _, factors, pivots = this.run()
-    return each_matrix(_determinant, a), _factored_as(factors, a, pivots), None
+    return each_matrix(_determinant, a), _factored_as(this, 1, a), None
 
 
 @call("_linalg_slogdet")
@@ -194,7 +202,7 @@ def slogdet(this: Any) -> Any:
     found = each_matrix(_determinant, a)
     signs = balls.elementwise(lambda d: d / abs(d) if balls.is_complex(a) else balls.sign(d), found)
     size = balls.elementwise(lambda d: balls.UNARY["log"](abs(d)), found)
-    return signs, size, _factored_as(this.run()[2], a, this.run()[3]), None
+    return signs, size, _factored_as(this, 2, a), None
 
 
 def _substituted(a: Any, right: Any, is_upper: bool, unit: bool) -> Any:

@@ -47,12 +47,17 @@ class State:
 
 
 class Call:
-    """One call of an operation, for rules that need more than arrays."""
+    """One call of an operation, for rules that need more than arrays.
+
+    Attributes:
+        transposed: whether PyTorch factored the transpose of a matrix; None if it is not known yet.
+    """
 
     def __init__(self, state: State, func: Any, args: Any, kwargs: Any) -> None:
         self.func, self.args, self.kwargs = func, args, kwargs
         self.name = known(func).name
         self.shadows = state.shadows
+        self.transposed: bool | None = None
         self._result: Any = _NOT_RUN
 
     def run(self) -> Any:
@@ -352,6 +357,7 @@ class BallMode(TorchDispatchMode):
         if not _inexact(args, *kwargs.values()):
             result = func(*args, **kwargs)
             if not _inexact(result):
+                self.state.record("plain", func, args, kwargs, result)
                 return result
         raise balls.Unknown(f"{func}: PyTorch's operation has no rule in gradgate.suites.exact.on_torch")
 

@@ -25,9 +25,9 @@ from gradgate.suites.exact import balls
 from gradgate.suites.exact.on_torch.rules import Rule, as_array, shown
 from gradgate.suites.exact.on_torch.shadows import COMPLEX, INEXACT, all_numbers, as_numpy
 from gradgate.suites.exact.on_torch.structure import MOVING, whole_numbers
-from gradgate.suites.exact.on_torch.ways import Known
+from gradgate.suites.exact.on_torch.ways import Known, known
 
-LONGEST = 5000
+LONGEST = 20_000
 """Most operations of a recording, which keeps the tensors of all of them."""
 WAYS = frozenset(
     (
@@ -40,16 +40,19 @@ WAYS = frozenset(
         "take_apart_in_place",
         "run_prim",
         "run_foreach",
+        "unknown",
     )
 )
 """Ways to evaluate an operation (`ways.way_of`) that are recorded, or whose parts are."""
-CALLS = frozenset((*MOVING, "copy", "fill", "arange", "linspace"))
-"""Operations whose rules take a `mode.Call` and read no float that the operation itself returned."""
+SYSTEMS = ("linalg_inv_ex", "linalg_lu_factor_ex", "_linalg_solve_ex", "_linalg_det", "_linalg_slogdet")
+"""Operations whose rules take the order of the rows from floats. For other numbers it is right, too, unless a pivot is
+zero; then the rule cannot decide."""
+CALLS = frozenset((*MOVING, *SYSTEMS, "copy", "fill", "arange", "linspace"))
+"""Operations whose rules take a `mode.Call` and read no other float that the operation itself returned."""
 VALUED = frozenset(
     (
         "_is_all_true",
         "_is_any_true",
-        "_linalg_check_errors",
         "_assert_async",
         "_functional_assert_async",
     )
@@ -68,7 +71,7 @@ class Place:
 
     Attributes:
         strides: None if the part is contiguous.
-        whole: whether it is the whole row.
+        whole: whether it is the whole row, in any order.
     """
 
     __slots__ = ("row", "shape", "start", "stop", "strides", "whole")
@@ -77,15 +80,13 @@ class Place:
         self.row, self.shape, self.start = row, tuple(tensor.shape), tensor.storage_offset()
         self.stop = self.start + tensor.numel()
         self.strides = None if tensor.is_contiguous() else tuple(tensor.stride())
-        self.whole = self.strides is None and tensor.untyped_storage().nbytes() == tensor.nbytes
+        self.whole = tensor.untyped_storage().nbytes() == tensor.nbytes and _is_dense(tensor)
 
     def read(self, rows: list[Any]) -> Any:
         """The balls, as a view."""
         flat = rows[self.row]
-        if self.whole:
-            return flat.reshape(self.shape)
         if self.strides is None:
-            return flat[self.start : self.stop].reshape(self.shape)
+            return (flat if self.whole else flat[self.start : self.stop]).reshape(self.shape)
         if 0 in self.shape:
             return np.empty(self.shape, object)
         return as_strided(flat[self.start :], self.shape, tuple(flat.itemsize * step for step in self.strides))
@@ -93,9 +94,12 @@ class Place:
     def write(self, rows: list[Any], array: Any) -> None:
         """Put balls there."""
         made = array if array.dtype == object else balls.exact(array)
-        if self.whole:
+        if self.whole and self.strides is None:
             fresh = made.base is None and made.flags.c_contiguous
             rows[self.row] = made.reshape(-1) if fresh else made.reshape(-1).copy()
+        elif self.whole:
+            rows[self.row] = np.empty(made.size, object)
+            self.read(rows)[...] = made
         else:
             self.read(rows)[...] = made
 
@@ -182,8 +186,7 @@ class Step:
             return
         instead = watch(self.text, "" if balls.compares_nothing() else self.line, first)
         if instead is not None:
-            places = [place for place, each in zip(self.stores, many, strict=True) if each is not None]
-            self._put(rows, next(at for at, each in zip(places, arrays, strict=True) if each is first), instead)
+            self._put(rows, next(at for at, each in zip(self.stores, arrays, strict=True) if each is first), instead)
 
     def _put(self, rows: list[Any], place: Place | Plain | None, value: Any) -> None:
         """Put one result into its place; it has none if it is a tensor without numbers."""
@@ -329,7 +332,7 @@ class Recording:
         several = isinstance(result, (list, tuple))
         if value is None or isinstance(result, bool) or self._mutates_unknown(func, result):
             raise NotRecorded
-        if DYNAMIC & set(func.tags) and (name != "index" or any(_boolean(each) for each in args[1])):
+        if _dynamic(func, name, args):
             raise NotRecorded
         if call is not None:
             if name not in CALLS or any(_without_memory(each) for each in [*args, *named.values()]):
@@ -363,7 +366,7 @@ class Recording:
             return
         if not isinstance(result, torch.Tensor) or result.dtype in INEXACT or self._mutates_unknown(func, result):
             raise NotRecorded
-        if (DYNAMIC | {torch.Tag.nondeterministic_seeded}) & set(func.tags):
+        if torch.Tag.nondeterministic_seeded in func.tags or _dynamic(func, known(func).name, args):
             raise NotRecorded
         self._new(result)
         self._kept.append((args, kwargs))
@@ -390,7 +393,7 @@ class Recording:
             raise NotRecorded
         for (_, place), tensor in zip(self._inputs, inputs, strict=True):
             if isinstance(place, Place):
-                self._rows[place.row] = balls.exact(as_numpy(tensor.detach().double())).reshape(-1)
+                place.write(self._rows, balls.exact(as_numpy(tensor.detach().double())))
             else:
                 place.array[...] = as_numpy(tensor.detach())
         for step in self._steps:
@@ -414,6 +417,18 @@ def _without_memory(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return any(map(_without_memory, value))
     return isinstance(value, torch.Tensor) and value._is_zerotensor()
+
+
+def _is_dense(tensor: Any) -> bool:
+    """Whether no two elements share memory, and no memory lies between them."""
+    if tensor.is_contiguous():
+        return True
+    return bool(tensor.permute(sorted(range(tensor.ndim), key=lambda d: -tensor.stride(d))).is_contiguous())
+
+
+def _dynamic(func: Any, name: str, args: Any) -> bool:
+    """Whether the result's shape depends on numbers."""
+    return bool(DYNAMIC & set(func.tags)) and (name != "index" or any(_boolean(each) for each in args[1]))
 
 
 def _boolean(value: Any) -> bool:

@@ -71,10 +71,14 @@ def as_array(value: Any) -> Any:
 
 
 def shown(value: Any) -> tuple[list[Any], Any]:
-    """The results of an operation as arrays, and which of them a watch is told: the first of balls, else the first."""
+    """The results of an operation as arrays, and which of them a watch is told: the first of balls, else the first.
+
+    A result without numbers is None.
+    """
     many = value if isinstance(value, (list, tuple)) else [value]
-    arrays = [balls.whole(each) for each in many if each is not None]
-    return arrays, next((each for each in arrays if balls.is_balls(each)), arrays[0] if arrays else None)
+    arrays = [None if each is None else balls.whole(each) for each in many]
+    there = [each for each in arrays if each is not None]
+    return arrays, next(filter(balls.is_balls, there), there[0] if there else None)
 
 
 def axes_of(dim: Any, ndim: int) -> tuple[int, ...]:

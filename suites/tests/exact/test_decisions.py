@@ -75,7 +75,7 @@ def test_a_line_is_looked_up_for_comparisons_alone(framework, monkeypatch):
 
     decisions.recorded(run, {})
     few = len(asked)  # > and where, and in JAX what calls it
-    steps = recorded(run)
+    steps = recorded(run).steps
     assert few <= 3 < 5 <= len(asked) - few
     assert all(step.line for step in steps)
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from gradgate.suites.exact import balls
+from gradgate.suites.exact import balls, parting
 from gradgate.suites.exact.lines import judges, line_at, path_of, text_of
-from gradgate.suites.exact.parting import Parting, first_apart, made_before, made_but_lost, mended, recorded
+from gradgate.suites.exact.parting import Parting, Record, first_apart, made_before, made_but_lost, mended, recorded
 
 Value = tuple[str, str, list[float]]
 
@@ -130,12 +130,12 @@ def test_else_the_first_value_after_the_last_shared_one_is_named() -> None:
 
 def test_what_is_made_after_the_wrong_result_is_left_out() -> None:
     run = program(("mul", "b.py:1", [1.0, 2.0]), ("neg", "b.py:2", [-9.0, 1.0]), ("exp", "b.py:3", [7.0, 11.0]))
-    steps = recorded(run)
+    record = recorded(run)
     assert sentence(run).startswith("the last value both programs have is made at b.py:3, exp")
-    found = first_apart(made_before(steps, balls.exact([[-9.0], [1.0]])), PLAIN)
+    found = first_apart(made_before(record, balls.exact([[-9.0], [1.0]])), PLAIN)
     assert found is not None
     assert found.sentence == ("no value is shared from here on: at b.py:2, neg; the last is made at b.py:1, mul")
-    assert made_before(steps, balls.exact([0.5])) == made_before(steps, None) == steps
+    assert made_before(record, balls.exact([0.5])) == made_before(record, None) == record
 
 
 def test_programs_that_share_no_value_part_nowhere() -> None:
@@ -143,12 +143,12 @@ def test_programs_that_share_no_value_part_nowhere() -> None:
 
 
 def test_a_value_is_known_again_in_another_shape() -> None:
-    [flat] = recorded(program(("mul", "", [1.0, 2.0])))
+    [flat] = recorded(program(("mul", "", [1.0, 2.0]))).steps
 
     def run(watch: Any) -> None:
         watch("reshape", "", [balls.exact([[1.0], [2.0]])])
 
-    [tall] = recorded(run)
+    [tall] = recorded(run).steps
     assert tall.mark == flat.mark
 
 
@@ -157,4 +157,15 @@ def test_integers_and_what_is_not_finite_are_left_out() -> None:
         watch("iota", "", [balls.exact([1.0]).astype(object).astype(float).astype(int)])
         watch("div", "", [balls.exact([float("nan")])])
 
-    assert recorded(run) == []
+    assert recorded(run) == Record([], 2)
+
+
+def test_of_a_long_program_only_the_first_operations_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it shares last is then not known; a value that is nearly one of the plain program's is."""
+    monkeypatch.setattr(parting, "LONGEST", 10)
+    first, last = ("mul", "b.py:1", [1.0, 2.0]), ("exp", "b.py:4", [7.0, 11.0])
+    near, no_value = ("add", "b.py:3", [3.0, 5.0 + 2.0**-50]), ("iota", "", [])
+    assert recorded(program(*[last] * 20)) == Record(recorded(program(*[last] * 10)).steps, 11)
+    assert sentence(program(first, *[no_value] * 8, last)).startswith("the last value both programs have is made at b")
+    assert not sentence(program(first, *[no_value] * 9, last))
+    assert sentence(program(first, near, *[no_value] * 20)).startswith("the programs part at b.py:3")

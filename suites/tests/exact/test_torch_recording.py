@@ -21,6 +21,7 @@ Inputs = list[Any]
 def drawn(seed: int) -> Inputs:
     numbers = torch.Generator().manual_seed(seed)
     x, y = (torch.randn(3, 4, generator=numbers, dtype=torch.float64) for _ in range(2))
+    y = y.T.contiguous().T if seed % 2 else y  # in another order in memory
     return [x, y, torch.randint(0, 3, (5,), generator=numbers), torch.rand(3, 4, generator=numbers) > 0.5]
 
 
@@ -90,6 +91,24 @@ def forward_mode(x: Any, y: Any, at: Any, mask: Any) -> Any:
     return [*derivatives, zeros * x + y, copied, zeros + copied]
 
 
+def shifted(x: Any, y: Any, at: Any, mask: Any) -> Any:
+    bits = (at * 40503 ^ (at >> 1)) & 1
+    at <<= 1  # an input
+    return [torch.where(bits > 0, x[bits, 0], y[bits, 1]), bits, at, at[bits]]
+
+
+def systems(x: Any, y: Any, at: Any, mask: Any) -> Any:
+    a, b = x.T @ x + torch.eye(4, dtype=x.dtype), y[:, :3] + 4 * torch.eye(3, dtype=x.dtype)
+    return [
+        torch.linalg.solve(a, y.T),
+        torch.linalg.solve(b.T, x),
+        torch.linalg.inv(b),
+        torch.linalg.det(b),
+        *torch.linalg.slogdet(a),
+        torch.linalg.lu_factor(a)[0],
+    ]
+
+
 def shapes_alone(x: Any, y: Any, at: Any, mask: Any) -> Any:
     shape = torch.nn.functional.pad(x.to("meta").expand(2, *x.shape), (1, 1)).sum(0).shape
     return [x.new_ones(shape).cumsum(0)[:, 1:-1] * x]
@@ -110,6 +129,9 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "ranked": ranked,
     "forward mode": forward_mode,
     "shapes alone": shapes_alone,
+    "shifted": shifted,
+    "systems": systems,
+    "the gradient of a system": gradient(lambda x, y, at, mask: torch.linalg.solve(x.T @ x + torch.ones(4).diag(), y.T)),
 }
 OUTSIDE = torch.ones(4, dtype=torch.float64)
 
