@@ -211,15 +211,17 @@ def _window(flat: Any, tensor: Any, pairs: bool = False) -> Any:
 
 
 def bytes_of(tensor: Any) -> bytes:
-    """A copy of all bytes of a tensor's storage."""
+    """A copy of all bytes of a tensor's storage; zeros for a meta tensor, which has none."""
     storage = tensor.untyped_storage()
+    if storage.device.type == "meta":
+        return bytes(storage.nbytes())
     if storage.device.type != "cpu":
         storage = storage.cpu()
     return ctypes.string_at(storage.data_ptr(), storage.nbytes())
 
 
 def all_numbers(tensor: Any, without: bool = False) -> Any:
-    """All numbers of a tensor's storage as float64, two for each complex one.
+    """All numbers of a tensor's storage as float64, two for each complex one; zeros of a meta tensor, which has none.
 
     Args:
         without: zeros in place of the tensor's own.
@@ -227,6 +229,8 @@ def all_numbers(tensor: Any, without: bool = False) -> Any:
     storage = tensor.untyped_storage()
     dtype = tensor.dtype.to_real() if tensor.dtype in COMPLEX else tensor.dtype
     size = storage.nbytes() // dtype.itemsize
+    if tensor.is_meta:
+        return np.zeros(size)
     flat: Any = torch.empty(0, dtype=dtype, device=storage.device)
     flat.set_(storage, 0, (size,))
     numbers = as_numpy(flat.cpu().double())
