@@ -9,7 +9,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,7 @@ def main(chosen: argparse.Namespace) -> int:
     stored = Stored(Keys(Path.cwd()), run)
     with stored.keys.parsing():
         verdicts = {name: {} if chosen.fresh else stored.get(mutants[name]) for name in names}
+        known = {} if chosen.fresh else {name: stored.known(mutants[name]) for name in names}
     tools = judging.TOOLS if chosen.tools else ()
     missing = [name for name in names if judging.missing(mutants[name], verdicts[name], tools)]
     outcomes = {name: judging.outcome(mutants[name], verdicts[name], tools) for name in names if name not in missing}
@@ -109,7 +110,7 @@ def main(chosen: argparse.Namespace) -> int:
         cluster.judges(chosen.scheduler, supervisor) as judges,
         progress(len(names), "mutants", done=len(outcomes)) as show,
     ):
-        for outcome in _judged(missing, judges, verdicts, tools, chosen.minutes):
+        for outcome in _judged(missing, judges, verdicts, tools, known, chosen.minutes):
             name, lasting = outcome["name"], outcome["status"] in LASTING
             outcomes[name] = outcome
             if lasting:
@@ -137,6 +138,7 @@ def _judged(
     judges: cluster.Judges,
     verdicts: dict[str, dict[str, Verdict]],
     tools: Sequence[str],
+    known: Mapping[str, Mapping[str, judging.Known]],
     minutes: float | None,
 ) -> Iterator[judging.Outcome]:
     """The outcomes of mutants; if a time is given, none is begun after it."""
@@ -145,7 +147,7 @@ def _judged(
     for start in range(0, len(names), size):
         if time.monotonic() > end:
             return
-        yield from judging.judged(names[start : start + size], judges, verdicts, tools)
+        yield from judging.judged(names[start : start + size], judges, verdicts, tools, known)
 
 
 def _chosen(chosen: argparse.Namespace) -> list[str]:

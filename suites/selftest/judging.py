@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 from gradgate.suites.bugs.corpus import corpus, unbroken
@@ -11,6 +13,7 @@ from gradgate.suites.bugs.of_pairs import one_side
 from gradgate.suites.bugs.of_pairs.one_side import OneSide
 from gradgate.suites.checks import rivals
 from gradgate.suites.judging.outcomes import AGAINST
+from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Verdict, finite
 from gradgate.suites.workers.cluster import Judges
 
@@ -29,6 +32,19 @@ Outcome = dict[str, Any]
 """The outcome of one mutant, as in the file of ``gradgate selftest --json``."""
 
 
+@dataclass(frozen=True)
+class Known:
+    """The problem that refuted a mutant before.
+
+    Attributes:
+        run: judges this problem alone.
+        examples: how many problems were judged until it.
+    """
+
+    run: Run
+    examples: int
+
+
 def everything() -> dict[str, Mutant | OneSide]:
     """The corpus, the mutants of pairs behind one decision, and the unbroken methods on which alarms are counted."""
     return {**unbroken(), **corpus(), **one_side.mutants()}
@@ -39,6 +55,7 @@ def judged(
     supervisor: Judges,
     verdicts: MutableMapping[str, dict[str, Verdict]],
     tools: Collection[str] = (),
+    known: Mapping[str, Mapping[str, Known]] | None = None,
 ) -> Iterator[Outcome]:
     """An outcome for every name, in the order in which the outcomes become known.
 
@@ -47,7 +64,9 @@ def judged(
         supervisor: who judges.
         verdicts: name -> claim -> the verdict, of what is judged already; gets the verdicts that were missing.
         tools: those of `TOOLS` that judge the mutants, too.
+        known: name -> claim -> the problem that is judged first, alone. All are judged if it refutes no more.
     """
+    first = {(name, claim): one for name, of in (known or {}).items() for claim, one in of.items()}
     mutants = {name: everything()[name] for name in names}
     wanted = {name: missing(mutant, verdicts[name], tools) for name, mutant in mutants.items()}
     for name in unbroken():  # judged twice, so that the compilation of the first time does not count as their cost
@@ -55,11 +74,18 @@ def judged(
             wanted[name] *= 2
     while wanted:
         left = {name: len(claims) for name, claims in wanted.items()}
-        tasks = [mutants[name].task(claim) for name, claims in wanted.items() for claim in claims]
+        pairs = [(name, claim) for name, claims in wanted.items() for claim in claims]
+        runs = [first[pair].run if pair in first else supervisor.run for pair in pairs]
         wanted = {}
-        for verdict in supervisor.judge_all(tasks):
-            name = verdict.task.method
-            verdicts[name][verdict.task.claim] = verdict
+        for verdict, run in supervisor.judge_each(
+            (mutants[name].task(claim), run) for (name, claim), run in zip(pairs, runs, strict=True)
+        ):
+            name, claim = verdict.task.method, verdict.task.claim
+            alone = first.pop((name, claim), None)
+            if alone is None:
+                verdicts[name][claim] = verdict
+            elif _kills(mutants[name], verdict):
+                verdicts[name][claim] = dataclasses.replace(verdict, examples=alone.examples)
             left[name] -= 1
             if left[name]:
                 continue

@@ -3,12 +3,16 @@
 A verdict on a mutant is decided by its bug, by the method that it breaks, by the code that judges, and by the
 toolchain. Of the checks only the one that was asked counts, so a change of one check outdates its verdicts, and no
 others; those of the rivals, which take a third of the time, remain.
+
+An outdated verdict still names the problem that refuted the mutant. It is judged first, as long as the run would still
+draw it: of sixty problems before it, each passes in all likelihood as it did. Where it refutes no more, all are judged.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from types import FunctionType
@@ -25,14 +29,18 @@ from gradgate.suites.judging.run import Run
 from gradgate.suites.judging.verdict import Task, Verdict, finite
 from gradgate.suites.keeping.keys import JUDGING, Keys
 from gradgate.suites.keeping.store import CannotKeep, Store
-from gradgate.suites.selftest.judging import TOOLS, claims
+from gradgate.suites.selftest.judging import TOOLS, Known, claims
 
 LASTING = ("killed", "sound", "equivalent")
 """The outcomes whose verdicts are used again. A mutant with any other is judged again: what it shows must be mended."""
-FIELDS = ("verdict", "examples", "error", "leaf", "reason", "seconds")
-"""What of a verdict an outcome is made of."""
+FIELDS = ("verdict", "examples", "error", "leaf", "reason", "seconds", "spec", "options")
+"""What of a verdict an outcome is made of, and the problem that refuted."""
 ALL_CHECKS = "gradgate.suites.checks"
 """The package whose modules are the checks."""
+DRAWING = ("gradgate.suites.engine.strategies", "gradgate.suites.pairs.draws")
+"""Modules that draw problems, with all that they import."""
+ASKING = ("gradgate.suites.engine.search", "gradgate.suites.pairs.lengths", ALL_CHECKS)
+"""Modules that say how many problems are drawn and of which shapes; what else they import draws nothing."""
 
 
 class Stored:
@@ -61,15 +69,29 @@ class Stored:
             if stored[claim]["decided by"] == decided[claim]
         }
 
+    def known(self, mutant: Mutant | OneSide) -> dict[str, Known]:
+        """Claim -> the problem that refuted a mutant when it was judged last, if a run would still draw it."""
+        stored = self.store.get(self._key(mutant)) or {}
+        drawn = self._drawn_by(mutant)
+        return {
+            claim: Known(
+                dataclasses.replace(self.run, spec=json.dumps(row["spec"]), options=row["options"]), row["examples"]
+            )
+            for claim, row in stored.items()
+            if claim in claims(mutant, ()) and row.get("drawn by") == drawn and row["verdict"] == mutant.verdict
+            if row["spec"] is not None and CHECKS[mutant.task(claim).check].draws != "profile"
+        }
+
     def put(self, mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict]) -> None:
         """Store the verdicts on a mutant, unless modules that judged it were edited since the run began."""
         checks = {_module_of(mutant.task(claim)) for claim in verdicts}
         if not self.keys.unchanged((*JUDGING, *checks), _made_by(mutant)[0]):
             return
-        decided, value = self._decided_by(mutant, verdicts), {}
+        decided, drawn, value = self._decided_by(mutant, verdicts), self._drawn_by(mutant), {}
         for claim, verdict in verdicts.items():
             row = {name: getattr(verdict, name) for name in FIELDS}
-            value[claim] = {"decided by": decided[claim], **row, "error": finite(verdict.error)}
+            hashes = {"decided by": decided[claim], "drawn by": drawn}
+            value[claim] = hashes | row | {"error": finite(verdict.error)}
         try:
             self.store.put(self._key(mutant), value)
         except CannotKeep as error:  # the outcome itself is valid
@@ -77,6 +99,12 @@ class Stored:
 
     def _key(self, mutant: Mutant | OneSide) -> str:
         return digest(repr(("verdicts", mutant.name, dataclasses.astuple(self.run))))
+
+    def _drawn_by(self, mutant: Mutant | OneSide) -> str:
+        """A hash of the modules that draw the problems of a mutant."""
+        places, every = _drawn_for(mutant), self.keys.closure(JUDGING, _made_by(mutant)[0])
+        asks = {name: every[name] for name in ASKING}
+        return digest(repr(sorted((self.keys.closure(DRAWING, places) | asks).items())))
 
     def _decided_by(self, mutant: Mutant | OneSide, asked: Iterable[str]) -> dict[str, str]:
         """Claim -> a hash of the bug, of the claim, of the modules that judged it, and of the toolchain."""
@@ -104,12 +132,16 @@ def _made_by(mutant: Mutant | OneSide) -> tuple[tuple[str, ...], str]:
     """The modules of the method that a mutant breaks and those that make the bug; and the bug, described."""
     modules: set[str] = set()
     bug = repr(_described(mutant, modules))
+    own = [f"{PACKAGE}.{OPERATORS[mutant.framework]}"] if isinstance(mutant, OneSide) else []
+    return tuple(sorted({*own, *_drawn_for(mutant), *modules, type(mutant).__module__})), bug
+
+
+def _drawn_for(mutant: Mutant | OneSide) -> tuple[str, ...]:
+    """The modules of the method that a mutant breaks, or of the pair: they declare what is drawn."""
     if isinstance(mutant, OneSide):
-        own = [f"{PACKAGE}.{name}" for name in (mutant.pair.partition(":")[0], OPERATORS[mutant.framework])]
-    else:
-        [base] = registry.methods(mutant.family, mutant.method, mutant.framework)
-        own = strings_of(base)
-    return tuple(sorted({*own, *modules, type(mutant).__module__})), bug
+        return (f"{PACKAGE}.{mutant.pair.partition(':')[0]}",)
+    [base] = registry.methods(mutant.family, mutant.method, mutant.framework)
+    return tuple(strings_of(base))
 
 
 def _described(value: Any, modules: set[str], within: tuple[FunctionType, ...] = ()) -> Any:

@@ -23,9 +23,11 @@ class Judges(Protocol):
     """Whoever judges tasks: a Supervisor of local workers, or a cluster.
 
     Attributes:
+        run: the settings of `judge_all`.
         readings: what those who judged have read: identity of a reading -> the reading.
     """
 
+    run: Run
     readings: Record
 
     def judge_all(

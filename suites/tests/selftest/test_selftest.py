@@ -269,6 +269,46 @@ def test_a_kill_is_reused_until_something_that_decided_it_changes(
     }.items():
         monkeypatch.setattr(keys, "closure", edited(module))
         assert all_claims - Stored(keys, run).get(mutant).keys() == outdated, module
+    for module, known in {
+        "gradgate.suites.checks.exact": {"gradient_exact", judging.FLOATS},
+        "gradgate.suites.exact.balls": {"gradient_exact", judging.FLOATS},
+        "gradgate.suites.engine.strategies": set(),
+        "gradgate.suites.engine.search": set(),
+        "gradgate.references.chain.in_torch.methods": set(),
+    }.items():
+        monkeypatch.setattr(keys, "closure", edited(module))
+        assert Stored(keys, run).known(mutant).keys() == known, module
+
+
+def test_the_problem_that_refuted_before_is_judged_first_and_all_are_if_it_refutes_no_more(torch: Any) -> None:
+    name, run = "chain.torch.wrong_where_large", Run(100)
+
+    def judge(known: judging.Known | None) -> tuple[Verdict, list[Run]]:
+        asked: list[Run] = []
+        with Supervisor(run, 1) as supervisor:
+            given, found = supervisor.judge_each, {name: {}}  # type: ignore[var-annotated]
+
+            def watched(pairs: Any, *rest: Any) -> Any:
+                listed = list(pairs)
+                asked.extend(one for _, one in listed)
+                return given(listed, *rest)
+
+            supervisor.judge_each = watched  # type: ignore[method-assign]
+            some = {name: {"gradient_exact": known}} if known else {}
+            [outcome] = judging.judged([name], supervisor, found, known=some)
+        assert outcome["status"] == "killed"
+        return found[name]["gradient_exact"], asked
+
+    verdict, asked = judge(None)
+    assert (verdict.examples > 1, asked) == (True, [run])
+    spec = dataclasses.replace(run, spec=json.dumps(verdict.spec), options=verdict.options)
+    again, asked = judge(judging.Known(spec, verdict.examples))
+    assert asked == [spec]
+    assert (again.examples, again.reason, again.spec) == (verdict.examples, verdict.reason, verdict.spec)
+    passes = dataclasses.replace(spec, spec=json.dumps({**(verdict.spec or {}), "scale": 0.1}))
+    once_more, asked = judge(judging.Known(passes, 7))
+    assert asked == [passes, run]
+    assert (once_more.examples, once_more.spec) == (verdict.examples, verdict.spec)
 
 
 def test_two_bugs_of_one_operator_are_told_apart(torch: Any, tmp_path: Path) -> None:
