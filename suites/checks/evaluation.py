@@ -89,12 +89,9 @@ def naming_a_cast(case: Case, dtype: str) -> Iterator[None]:
             or case.spec.work() > truth.AFFORDABLE
         ):
             raise
-        loss, options = case.claimed
-        claimed = loss, tuple(sorted(options.items()))
         try:
             with balls.digits(60):
-                found = evaluated(case, 60)
-                plain = truth.result(case.spec, case.subject.declared.framework, *claimed, 60, False).narrowed
+                found, plain = evaluated(case, 60), plain_result(case, 60).narrowed
         except (balls.Unknown, balls.Undecided, Inapplicable, Refuted, Fault):
             raise wrong from None
         unit = UNIT_ROUNDOFF[dtype]
@@ -102,6 +99,23 @@ def naming_a_cast(case: Case, dtype: str) -> Iterator[None]:
         cast = cast_alone(case, fewer, plain)
         said = "; ".join(filter(None, [str(wrong), cast.sentence]))
         raise Refuted(said, wrong.leaf, wrong.error, wrong.noise, wrong.line or path_of(cast.line)) from None
+
+
+def plain_program(case: Case) -> Evaluator:
+    """Plain backprop of the loss whose gradient the method claims to compute."""
+    loss, options = case.claimed
+    return truth.evaluator(loss, tuple(sorted(options.items())), case.subject.declared.framework)
+
+
+def plain_result(case: Case, digits: int, twice: bool = False) -> Result:
+    """What it gives on the case's problem, computed once for a process; with `twice`, H·v of `programs.direction`.
+
+    Raises:
+        Unknown, Undecided: as `Evaluator`.
+    """
+    loss, options = case.claimed
+    claimed = loss, tuple(sorted(options.items()))
+    return truth.result(case.spec, case.subject.declared.framework, *claimed, digits, twice)
 
 
 def cast_alone(case: Case, narrowed: Mapping[str, str], plain: Collection[str]) -> Parting:

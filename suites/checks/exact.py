@@ -22,9 +22,11 @@ from gradgate.suites.checks.evaluation import (
     evaluated,
     evaluator,
     guarded,
+    plain_program,
+    plain_result,
     problem_of,
 )
-from gradgate.suites.exact import balls, programs, truth
+from gradgate.suites.exact import balls, programs
 from gradgate.suites.exact.agreement import LIMIT, Agreement, NotFinite, compare, settle
 from gradgate.suites.exact.lines import path_of
 from gradgate.suites.exact.parting import (
@@ -56,19 +58,14 @@ def gradient(case: Case) -> None:
 
     Settings: ``oracle``, another loss of the Problem than the method's own; ``leaves="last_layer"``.
     """
-    loss, options = case.claimed
-    plain = truth.evaluator(loss, tuple(sorted(options.items())), case.subject.declared.framework)
-    _judge(case, evaluator(case), plain)
+    _judge(case, evaluator(case), plain_program(case))
 
 
 def second_order(case: Case) -> None:
     """The gradient of ⟨method's gradient, v⟩ equals the oracle's H·v to at least 40 digits."""
-    loss, options = case.claimed
-    framework = case.subject.declared.framework
-    plain = truth.evaluator(loss, tuple(sorted(options.items())), framework)
-    twice = functools.partial(programs.differentiated, backend=framework)
+    twice = functools.partial(programs.differentiated, backend=case.subject.declared.framework)
     own = case.subject.program("exact, twice", case.options, lambda: Evaluator(twice(checked(case))))
-    _judge(case, own, plain, programs.direction(case.problem(), 0))
+    _judge(case, own, plain_program(case), programs.direction(case.problem(), 0))
 
 
 def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> None:
@@ -92,9 +89,7 @@ def _judge(case: Case, method: Evaluator, plain: Evaluator, *trees: Tree) -> Non
     def plainly(digits: int, **how: Any) -> Result:
         if how or balls.standing_now():
             return plain(problem_of(case), digits, *trees, **how)
-        loss, options = case.claimed
-        claimed = loss, tuple(sorted(options.items()))
-        return truth.result(case.spec, case.subject.declared.framework, *claimed, digits, bool(trees))
+        return plain_result(case, digits, bool(trees))
 
     try:
         agreement = settle(lambda digits: _leaves(case, values(digits)), lambda digits: plainly(digits).values)
@@ -320,12 +315,9 @@ def _adds(case: Case) -> bool:
     if _against_itself(case):
         return False
     without = dataclasses.replace(case, spec=dataclasses.replace(case.spec, upstream=0.0))
-    loss, options = case.claimed
-    claimed = loss, tuple(sorted(options.items()))
     try:
         with balls.digits(60):
-            own = evaluated(without, 60)
-            plain = truth.result(without.spec, case.subject.declared.framework, *claimed, 60, False)
+            own, plain = evaluated(without, 60), plain_result(without, 60)
     except (balls.Unknown, balls.Undecided, Fault, Refuted):
         return False
     some = [any(np.any(leaf != 0) for name, leaf in found.values.items() if name) for found in (own, plain)]

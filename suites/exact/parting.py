@@ -151,9 +151,7 @@ def _steps(operation: str, line: str, values: Sequence[Any], number: int = 0) ->
                 yield Step(short_name(operation), line, mark, float(total.mid()), value.copy(), number, place)
 
 
-def mended(
-    run: Callable[[Watch], T], got: Record, plain: Record, right: Callable[[T], bool]
-) -> Parting | None:
+def mended(run: Callable[[Watch], T], got: Record, plain: Record, right: Callable[[T], bool]) -> Parting | None:
     """The first value of a program that is to blame for its wrong results; None if there is none.
 
     A value is to blame if every result is right once a value of the plain program takes its place. If two
@@ -261,7 +259,8 @@ def first_apart(got: Record, plain: Record, error: float = 0.0) -> Parting | Non
     """Where `got` leaves the values of `plain`; None if that cannot be said.
 
     A value that nearly equals a value of the plain program says most. If there is none, the sentence names the first
-    value after the last shared one, which only whole records show. Kernels in Triton that store what the plain program lacks say more than that.
+    value after the last shared one, which only whole records show. Kernels in Triton that store what the plain program
+    lacks say more than that.
 
     Args:
         error: the largest relative error of a result. Values that differ by far less, as by a rounded constant, are not

@@ -76,10 +76,9 @@ def judged(
         left = {name: len(claims) for name, claims in wanted.items()}
         pairs = [(name, claim) for name, claims in wanted.items() for claim in claims]
         runs = [first[pair].run if pair in first else supervisor.run for pair in pairs]
+        tasks = [mutants[name].task(claim) for name, claim in pairs]
         wanted = {}
-        for verdict, run in supervisor.judge_each(
-            (mutants[name].task(claim), run) for (name, claim), run in zip(pairs, runs, strict=True)
-        ):
+        for verdict, _ in supervisor.judge_each(zip(tasks, runs, strict=True)):
             name, claim = verdict.task.method, verdict.task.claim
             alone = first.pop((name, claim), None)
             if alone is None:

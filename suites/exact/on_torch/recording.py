@@ -265,8 +265,16 @@ class Recording:
 
     # While the program is called ------------------------------------------------------------------------------------
 
-    def _new(self, tensor: Any, alone: bool = True) -> Place | Plain:
-        """The place of a tensor whose storage may be new; then, if `alone` is known, it has to be all of it."""
+    def _new(self, tensor: Any) -> Place | Plain:
+        """The place of a tensor whose storage may be new; then it has to be all of it."""
+        fresh = tensor.untyped_storage()._cdata not in self._row_of
+        place = self._part(tensor)
+        if fresh and isinstance(place, Place) and not place.whole:
+            raise NotRecorded
+        return place
+
+    def _part(self, tensor: Any) -> Place | Plain:
+        """The place of a tensor whose storage may be new, and longer than the tensor."""
         if tensor.layout is not torch.strided or tensor.is_meta or tensor.device.type != "cpu":
             raise NotRecorded
         self._kept.append(tensor)
@@ -277,8 +285,6 @@ class Recording:
         if address not in self._row_of:
             self._row_of[address] = len(self._rows)
             self._rows.append(None)
-            if alone and not Place(0, tensor).whole:
-                raise NotRecorded
         return self._place(tensor)
 
     def _place(self, tensor: Any) -> Place:
@@ -320,7 +326,7 @@ class Recording:
             raise NotRecorded
         if result._is_zerotensor():  # it has no memory; who reads it reads zeros
             return
-        place = self._new(result, alone=False)
+        place = self._part(result)
         numbers = balls.exact(all_numbers(result)) if isinstance(place, Place) else place.array.copy()
         self._step(Made(place, numbers))
 

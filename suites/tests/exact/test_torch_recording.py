@@ -131,7 +131,7 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
     "shapes alone": shapes_alone,
     "shifted": shifted,
     "systems": systems,
-    "the gradient of a system": gradient(lambda x, y, at, mask: torch.linalg.solve(x.T @ x + torch.ones(4).diag(), y.T)),
+    "the gradient of a system": gradient(lambda x, y, at, mask: torch.linalg.solve(x.T @ x + torch.eye(4), y.T)),
 }
 OUTSIDE = torch.ones(4, dtype=torch.float64)
 
