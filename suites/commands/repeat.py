@@ -14,7 +14,7 @@ import argparse
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,8 @@ from gradgate.suites.workers.supervisor import Limits, Supervisor
 SCHEMA = 1
 KEEP_EVERY = 2.0
 """Seconds between writes of the results. A killed run loses the verdicts since the last write."""
+Seeds = dict[str, list[int]]
+"""The name of a claim -> seeds."""
 Flake = dict[str, Any]
 """A verdict that is not the declared one, as in verdicts.json, with the ``seed`` under which it was given."""
 
@@ -80,11 +82,17 @@ def main(chosen: argparse.Namespace) -> int:
     seeds = range(chosen.first, chosen.first + chosen.runs)
     verdicts = Verdicts(Run(chosen.examples), Keys(Path.cwd()), fresh=chosen.fresh)
     stored = {seed: verdicts.under(Run(chosen.examples, seed)) for seed in seeds}
-    judged: dict[str, list[int]] = {}
+    judged: Seeds = {}
+    silent: Seeds = {}
     flakes: list[Flake] = []
+
+    def text() -> str:
+        return json.dumps({**head, **share, "flakes": flakes, "judged": judged, "silent": silent}) + "\n"
 
     def enter(verdict: Verdict, seed: int) -> None:
         judged.setdefault(verdict.task.name, []).append(seed)
+        if verdict.verdict == "inapplicable":
+            silent.setdefault(verdict.task.name, []).append(seed)
         if not verdict.as_expected:
             flakes.append(verdict.to_dict() | {"seed": seed})
 
@@ -109,19 +117,20 @@ def main(chosen: argparse.Namespace) -> int:
                 if not verdict.as_expected:
                     show.note(f"{verdict.task.name} under seed {run.seed}: {verdict.verdict}: {verdict.reason}")
                 if chosen.json and time.monotonic() - written > KEEP_EVERY:
-                    write_atomically(chosen.json, _text(head | share, judged, flakes))
+                    write_atomically(chosen.json, text())
                     written = time.monotonic()
                 if time.monotonic() > end:
                     break
         finally:
             if chosen.json:
-                write_atomically(chosen.json, _text(head | share, judged, flakes))
+                write_atomically(chosen.json, text())
     if known:
         terminal.note(f"{len(known)} of {len(seeds) * len(tasks)} verdicts reused: what they depend on is unchanged")
     for note in verdicts.answers.notes("verdicts"):
         terminal.note(note)
-    left = len(seeds) * len(tasks) - sum(len(under) for under in judged.values())
-    return _print(tasks, len(seeds), flakes, left)
+    if silent:
+        terminal.note(f"{_number(silent)} verdicts say nothing: their claims are inapplicable under these seeds")
+    return _print(tasks, len(seeds), flakes, len(seeds) * len(tasks) - _number(judged))
 
 
 def _tasks(chosen: argparse.Namespace) -> list[Task]:
@@ -140,8 +149,8 @@ def _name(row: Flake) -> str:
     return Verdict.from_dict(row).task.name
 
 
-def _text(head: Mapping[str, Any], judged: Mapping[str, Sequence[int]], flakes: Sequence[Flake]) -> str:
-    return json.dumps({**head, "flakes": flakes, "judged": judged}) + "\n"
+def _number(of: Seeds) -> int:
+    return sum(map(len, of.values()))
 
 
 def _print(tasks: Sequence[Task], runs: int, flakes: Sequence[Flake], left: int) -> int:

@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add(parser, "--timeout", default=300.0, help="limit per call in seconds (default 300)")
     arguments.add(parser, "--shard", "--scheduler")
     parser.add_argument(
-        "--fresh", action="store_true", help="judge every mutant again; without it, outcomes are reused"
+        "--fresh", action="store_true", help="judge every mutant from nothing; without it, outcomes are reused"
     )
     parser.add_argument("--tools", action="store_true", help="judge the mutants with other tools, too, and compare")
     arguments.add(parser, "--minutes")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -46,6 +47,8 @@ def unite(documents: Mapping[str, Document]) -> tuple[Document, str]:
     for key in ("laws", "flakes"):
         if key in head:
             united[key] = list(itertools.chain.from_iterable(other[key] for other in documents.values()))
+    if "silent" in head:
+        united["silent"] = _seeds("silent", documents)
     if "readings" in head:
         united["readings"] = {
             name: one for other in documents.values() for name, one in other.get("readings", {}).items()
@@ -109,11 +112,11 @@ def _families(documents: Mapping[str, Document]) -> dict[str, Any]:
     return found
 
 
-def _judged(documents: Mapping[str, Document]) -> dict[str, list[int]]:
-    """Task -> the seeds under which it was judged."""
+def _seeds(key: str, documents: Mapping[str, Document]) -> dict[str, list[int]]:
+    """Task -> the seeds that the documents list for it under a key, such as those under which it was judged."""
     found: dict[str, list[int]] = {}
     for document in documents.values():
-        for task, seeds in document["judged"].items():
+        for task, seeds in document.get(key, {}).items():
             found[task] = sorted({*found.get(task, []), *seeds})
     return found
 
@@ -139,7 +142,7 @@ LISTS: dict[str, Callable[[Mapping[str, Document]], Any]] = {
     "cells": _listed("cells", _names(("family", "method", "framework", "profile", "spec", "options"))),
     "mutants": _listed("mutants", _names(("name",))),
     "families": _families,
-    "judged": _judged,
+    "judged": functools.partial(_seeds, "judged"),
     "results": _results,
 }
 """What a document lists -> the function that unites the lists of several documents."""

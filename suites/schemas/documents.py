@@ -403,13 +403,18 @@ class Flake(Verdict, kw_only=True):
 
 
 class Repeat(msgspec.Struct):
-    """What ``gradgate repeat --json`` keeps: each claim with the seeds under which it was judged."""
+    """What ``gradgate repeat --json`` keeps: each claim with the seeds under which it was judged.
+
+    Attributes:
+        silent: those of the seeds under which the claim was inapplicable.
+    """
 
     schema: Literal[1]
     fingerprint: Versions
     examples: Count
     flakes: list[Flake]
     judged: dict[str, list[int]]
+    silent: dict[str, list[int]] = {}
     shard: Shard | None = None
 
 

@@ -57,4 +57,5 @@ def repeated(what: str, code: str, start: int, stop: int, jobs: int) -> Row | No
         f"{flake['seed']} {Verdict.from_dict(flake).task.name}": f"{flake['verdict']}: {flake['reason']}"
         for flake in found["flakes"]
     }
-    return Row(what, code, start, stop, alarms, 0, round(seconds, 1), counts.today(), len(found["judged"]))
+    silent = sum(map(len, found["silent"].values()))
+    return Row(what, code, start, stop, alarms, silent, round(seconds, 1), counts.today(), len(found["judged"]))

@@ -82,6 +82,8 @@ def test_pieces_of_a_calibration_and_seeds_of_a_repetition_add_up() -> None:
     second = {"schema": 1, "judged": {"x": [3], "y": [1]}, "flakes": []}
     united, _ = unite({"a": first, "b": second})
     assert united == {"schema": 1, "judged": {"x": [1, 2, 3], "y": [1]}, "flakes": [{"seed": 1}]}
+    first, second = first | {"silent": {}}, second | {"silent": {"x": [3]}}
+    assert unite({"a": first, "b": second})[0] == united | {"silent": {"x": [3]}}
 
 
 def test_a_figure_of_a_paper_is_that_of_the_share_that_measured_it() -> None:

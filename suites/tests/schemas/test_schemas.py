@@ -121,6 +121,7 @@ def test_what_verify_and_repeat_write_fits(framework: str, gradgate: Callable[..
         "flakes": [{**row, "seed": 2}],
     }
     fits("repeat", repeated)
+    fits("repeat", {**repeated, "silent": {"chain:backprop": [1]}})
     refuses("repeat", {**repeated, "flakes": [row]})
     refuses("repeat", {**repeated, "judged": {"chain:backprop": 1}})
     for key, wrong in (("verdict", "right"), ("examples", -1), ("options", []), ("error", -0.5)):
