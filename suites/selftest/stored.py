@@ -4,8 +4,9 @@ A verdict on a mutant is decided by its bug, by the method that it breaks, by th
 toolchain. Of the checks only the one that was asked counts, so a change of one check outdates its verdicts, and no
 others; those of the rivals, which take a third of the time, remain.
 
-An outdated verdict still names the problem that refuted the mutant. It is judged first, as long as the run would still
-draw it: of sixty problems before it, each passes in all likelihood as it did. Where it refutes no more, all are judged.
+A verdict that a change of what judges has outdated still names the problem that refuted the mutant. That one is judged
+first, as long as the bug and all that draws problems are unchanged; the number of problems until it is then that of the
+earlier run. Where it refutes no more, all are judged.
 """
 
 from __future__ import annotations
@@ -101,10 +102,12 @@ class Stored:
         return digest(repr(("verdicts", mutant.name, dataclasses.astuple(self.run))))
 
     def _drawn_by(self, mutant: Mutant | OneSide) -> str:
-        """A hash of the modules that draw the problems of a mutant."""
-        places, every = _drawn_for(mutant), self.keys.closure(JUDGING, _made_by(mutant)[0])
+        """A hash of the bug, and of the modules that draw the problems on which it is looked for."""
+        places, bug = _made_by(mutant)
+        every = self.keys.closure(JUDGING, places)
         asks = {name: every[name] for name in ASKING}
-        return digest(repr(sorted((self.keys.closure(DRAWING, places) | asks).items())))
+        drawn = self.keys.closure(DRAWING, _drawn_for(mutant)) | asks
+        return digest(repr((sorted(drawn.items()), bug)))
 
     def _decided_by(self, mutant: Mutant | OneSide, asked: Iterable[str]) -> dict[str, str]:
         """Claim -> a hash of the bug, of the claim, of the modules that judged it, and of the toolchain."""

@@ -316,6 +316,7 @@ def test_two_bugs_of_one_operator_are_told_apart(torch: Any, tmp_path: Path) -> 
     one, other = (corpus()[f"chain.torch.planted_1e{k}"] for k in (2, 3))
     same = dataclasses.replace(other, name=one.name, story=one.story, planted=one.planted)
     assert stored._decided_by(one, ["gradient_exact"]) != stored._decided_by(same, ["gradient_exact"])
+    assert stored._drawn_by(one) != stored._drawn_by(same)
 
 
 @pytest.mark.parametrize(
