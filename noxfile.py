@@ -72,7 +72,7 @@ METHODS = "reverse_recurrence or slim: or moonwalk: or mixflow: or precise_dp"
 AT_A_PUSH = (
     "(reverse_recurrence:jax or slim:torch or moonwalk:torch or mixflow:torch or precise_dp:jax) and not stability"
 )
-"""Of these methods, what a push judges: each in one framework, and not their stability, the dearest of their claims."""
+"""Of these methods, what a push judges: each in one framework, and not their stability, the most expensive claim."""
 
 
 def first_part(words: list[str]) -> bool:

@@ -135,7 +135,7 @@ def _killer(mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict]) -> Verdic
 
 
 def outcome(mutant: Mutant | OneSide, verdicts: Mapping[str, Verdict], tools: Collection[str] = ()) -> Outcome:
-    """The outcome of a mutant of which nothing is missing, with what these tools say."""
+    """The outcome of a mutant that has all verdicts it needs, with what these tools say."""
     asked, killer = [verdicts[claim] for claim in mutant.kill if claim in verdicts], _killer(mutant, verdicts)
     blind = next((verdicts[claim] for claim in mutant.also if not _kills(mutant, verdicts[claim])), None)
     last = next((verdict for verdict in verdicts.values() if not _tells(verdict)), blind or killer or asked[-1])

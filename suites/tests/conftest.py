@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Make one ``--dist loadgroup`` group of a file's tests, which share programs and fixtures; a test's mark wins.
 
     What is too expensive for every push is marked. What was not asked for is left out, by ``-m`` and ``-k`` first: the
-    parts share what these leave. Dear groups come first, so that no process is left with one at the end.
+    parts share what these leave. Expensive groups come first, so that no process is left with one at the end.
     """
     for item in items:
         if item.get_closest_marker("xdist_group") is None:
@@ -87,7 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     )
     chosen = set(here)
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
-    items[:] = nightly.dear_first(here, _group)
+    items[:] = nightly.expensive_first(here, _group)
 
 
 def _group(item: pytest.Item) -> str:

@@ -62,8 +62,8 @@ def cost(item: str, seconds: Mapping[str, float]) -> float:
     return EVERY_TIME.get(name) or seconds.get(name, CHEAP)
 
 
-def dear_first(items: Sequence[pytest.Item], group: Callable[[pytest.Item], str]) -> list[pytest.Item]:
-    """The tests, those of dear groups first: what is left for the end of a run is short."""
+def expensive_first(items: Sequence[pytest.Item], group: Callable[[pytest.Item], str]) -> list[pytest.Item]:
+    """The tests, those of expensive groups first: what is left for the end of a run is short."""
     seconds, of_group = read(), dict[str, float]()
     for item in items:
         of_group[group(item)] = of_group.get(group(item), 0.0) + cost(item.nodeid, seconds)

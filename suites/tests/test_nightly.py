@@ -75,7 +75,7 @@ def test_the_groups_that_take_longest_come_first(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(nightly, "read", lambda: {"a/test_a.py::test_dear": 3.0})
     monkeypatch.setattr(nightly, "EVERY_TIME", {"a/test_a.py::test_huge": 50.0})
     every = [_Item(name) for name in [*items("test_cheap", 2), *items("test_dear", 2), *items("test_huge", 1)]]
-    ordered: list[Any] = nightly.dear_first(every, lambda item: item.nodeid.partition("[")[0])  # type: ignore[arg-type]
+    ordered: list[Any] = nightly.expensive_first(every, lambda item: item.nodeid.partition("[")[0])  # type: ignore[arg-type]
     assert [item.nodeid.rpartition("::")[2] for item in ordered] == [
         "test_huge[0]",
         "test_dear[0]",
